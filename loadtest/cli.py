@@ -79,11 +79,11 @@ def _run(url: str, path: Path, report: ReportOptions, options: dict[str, Any]) -
     with live_line() as view:
         recording = run_plan(plan_of(url, options, report.objective), path, view)
     click.echo(f"recording: {path}", err=True)
-    made = report_run(figures_of(recording, limits=report.request_limits), report)
-    deliver(made, report)
+    text = report_run(figures_of(recording, limits=report.request_limits), report)
+    deliver(text, report)
     if not any(request.outcome == OK for request in recording.counted()):
         raise LoadTestError("no request was answered as it should be")
-    exit_if_missed(made)
+    exit_if_missed(text)
 
 
 def _search(
@@ -93,12 +93,12 @@ def _search(
     from loadtest.reporting.reports import deliver, exit_if_missed, report_loads
 
     plan = search_plan(url, search, report, options)
-    found, problem = run_search(plan, search, Prober(plan, path, report.request_limits))
-    made = report_loads(found)
-    deliver(made, report)
+    runs, problem = run_search(plan, search, Prober(plan, path, report.request_limits))
+    text = report_loads(runs)
+    deliver(text, report)
     if problem is not None:
         raise LoadTestError(f"{problem}; the report is of what was measured before")
-    exit_if_missed(made)
+    exit_if_missed(text)
 
 
 @click.command("loadtest-report", context_settings={"show_default": True})
@@ -127,15 +127,18 @@ def loadtest_report(recordings: tuple[Path, ...], report: ReportOptions) -> None
     if report.assertions and len(recordings) > 1:
         raise click.UsageError("--assert judges one run; give one recording")
     try:
-        found = [read_recording(path) for path in recordings]
+        recordings_read = [read_recording(path) for path in recordings]
     except (LoadTestError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    figures = [figures_of(each, report.objective, report.request_limits) for each in found]
+    figures = [
+        figures_of(recording, report.objective, report.request_limits)
+        for recording in recordings_read
+    ]
     if len(figures) == 1:
-        made = report_run(figures[0], report)
-    elif len({load_unit(each.run) for each in found}) > 1:
+        text = report_run(figures[0], report)
+    elif len({load_unit(recording.run) for recording in recordings_read}) > 1:
         raise click.UsageError("some recordings are of users and some of rates; no curve has both")
     else:
-        made = report_loads(figures)
-    deliver(made, report)
-    exit_if_missed(made)
+        text = report_loads(figures)
+    deliver(text, report)
+    exit_if_missed(text)

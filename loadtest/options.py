@@ -238,15 +238,15 @@ class ReportOptions:
 
     def refuse_bad_paths(self, recordings: Iterable[Path]) -> None:
         """Raise UsageError if a report cannot be written, or would replace a recording."""
-        taken = {path.resolve() for path in recordings}
+        paths = {path.resolve() for path in recordings}
         for name, path in (("--html", self.html), ("--markdown", self.markdown)):
             if path is None:
                 continue
             if not os.access(path.parent, os.W_OK | os.X_OK):
                 raise click.UsageError(f"{name}: nothing can be written into {path.parent}")
-            if path.resolve() in taken:
+            if path.resolve() in paths:
                 raise click.UsageError(f"{name}: {path} is for something else already")
-            taken.add(path.resolve())
+            paths.add(path.resolve())
 
 
 def load_options(command: Command) -> Command:
@@ -273,8 +273,8 @@ def _grouped(
 ) -> Callable[..., Any]:
     @wraps(command)
     def grouped(**values: Any) -> Any:
-        own = {each: values.pop(each) for each in kind.__slots__}
-        return command(**{name: kind(**own)}, **values)
+        fields = {each: values.pop(each) for each in kind.__slots__}
+        return command(**{name: kind(**fields)}, **values)
 
     for option in reversed(options):
         grouped = option(grouped)

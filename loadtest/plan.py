@@ -49,7 +49,7 @@ class WorkPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """The plan of a run. `url` ends in a slash.
 
     duration_seconds: of the window that is measured, which follows the warm-up.
@@ -80,11 +80,11 @@ def as_record(part: ArrivalPlan | WorkPlan) -> dict[str, Any]:
 
 def plan_of(
     url: str, options: Mapping[str, Any], objective: Mapping[str, float] | None = None
-) -> Plan:
+) -> LoadPlan:
     """Return the plan that options describe. Raise LoadTestError if options do not fit together."""
     if options["protocol"] in NEEDS_MODEL and not options["model"]:
         raise LoadTestError(f"{options['protocol']} needs --model")
-    return Plan(
+    return LoadPlan(
         url=url,
         arrivals=_arrivals(options["arrivals"], options["users"], options["rate"]),
         work=WorkPlan(

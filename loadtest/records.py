@@ -31,7 +31,7 @@ _checked = with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 
 @_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunRecord:
     """The plan of a run. objective: figures and the bounds that they must keep, if any."""
 
     started_at: str
@@ -86,20 +86,20 @@ class GeneratorSample:
 
 @_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class MeasuringWindow:
     """When the measured part of a run began and ended."""
 
     opened: float
     closed: float
 
 
-Record = Run | Request | ServerSample | GeneratorSample | Window
+Record = RunRecord | Request | ServerSample | GeneratorSample | MeasuringWindow
 _TYPES: dict[str, type[Record]] = {
-    "run": Run,
+    "run": RunRecord,
     "request": Request,
     "server": ServerSample,
     "generator": GeneratorSample,
-    "window": Window,
+    "window": MeasuringWindow,
 }
 _NAMES = {type_: name for name, type_ in _TYPES.items()}
 _FIELDS = {type_: [field.name for field in fields(type_)] for type_ in _NAMES}
@@ -111,11 +111,11 @@ class Recording:
     window ends with the last record.
     """
 
-    run: Run
+    run: RunRecord
     requests: list[Request]
     server: list[ServerSample]
     generator: list[GeneratorSample]
-    window: Window
+    window: MeasuringWindow
     is_complete: bool = True
 
     @property
@@ -170,9 +170,9 @@ def read_recording(path: Path) -> Recording:
     a killed process leaves, is ignored.
     """
     records = list(_records(path))
-    if not records or not isinstance(records[0], Run):
+    if not records or not isinstance(records[0], RunRecord):
         raise LoadTestError(f"{path} does not begin with the record of a run")
-    windows = [record for record in records if isinstance(record, Window)]
+    windows = [record for record in records if isinstance(record, MeasuringWindow)]
     return Recording(
         run=records[0],
         requests=[record for record in records if isinstance(record, Request)],
@@ -211,9 +211,9 @@ def _reason(error: ValueError) -> str:
     return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
 
 
-def _window_of_killed(run: Run, records: list[Record]) -> Window:
+def _window_of_killed(run: RunRecord, records: list[Record]) -> MeasuringWindow:
     opened = float(run.settings.get("warm_up") or 0.0)
     times = [opened]
     times += [r.time for r in records if isinstance(r, ServerSample | GeneratorSample)]
     times += [r.end for r in records if isinstance(r, Request)]
-    return Window(opened=opened, closed=max(times))
+    return MeasuringWindow(opened=opened, closed=max(times))

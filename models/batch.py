@@ -18,23 +18,25 @@ class TensorFields:
 
     def to(self, device: torch.device) -> Self:
         """Return a copy on a device. The call does not wait for copies from pinned memory."""
-        return self.each(lambda x: x.to(device, non_blocking=True))
+        return self.map_tensors(lambda x: x.to(device, non_blocking=True))
 
-    def pinned(self) -> Self:
+    def pin_memory(self) -> Self:
         """Return a copy in pinned memory, from which a GPU copies by itself."""
-        return self.each(Tensor.pin_memory)
+        return self.map_tensors(Tensor.pin_memory)
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return a copy with a function applied to every tensor."""
-        found = {each.name: _changed(getattr(self, each.name), change) for each in fields(self)}
-        return replace(self, **found)
+        values = {
+            field.name: _map_value(getattr(self, field.name), change) for field in fields(self)
+        }
+        return replace(self, **values)
 
 
-def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def _map_value(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, TensorFields):
-        return value.each(change)
+        return value.map_tensors(change)
     if isinstance(value, tuple):
-        return tuple(_changed(part, change) for part in value)
+        return tuple(_map_value(part, change) for part in value)
     return change(value) if isinstance(value, Tensor) else value
 
 

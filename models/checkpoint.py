@@ -72,16 +72,16 @@ class Checkpoint:
         """Return the checkpoint with one source and one target language. Raises CheckpointError if
         it has languages of its own.
         """
-        given = {"source_languages": source, "target_languages": target}
-        wanted = {field: (code,) for field, code in given.items() if code is not None}
+        codes = {"source_languages": source, "target_languages": target}
+        changes = {field: (code,) for field, code in codes.items() if code is not None}
         problems = [
-            f"{field.replace('_', ' ')} are {', '.join(known)}: they cannot be changed"
-            for field in wanted
-            if (known := getattr(self.config, field, ("none",))) != (UNKNOWN_LANGUAGE,)
+            f"{field.replace('_', ' ')} are {', '.join(current)}: they cannot be changed"
+            for field in changes
+            if (current := getattr(self.config, field, ("none",))) != (UNKNOWN_LANGUAGE,)
         ]
         if problems:
             raise CheckpointError(self.folder, problems)
-        return replace(self, config=self.config.model_copy(update=wanted))
+        return replace(self, config=self.config.model_copy(update=changes))
 
     def with_split_tokens(self, split_tokens: int) -> "Checkpoint":
         """Return the checkpoint with this limit of sentences. Raises CheckpointError if it is no
@@ -98,7 +98,10 @@ class Checkpoint:
         repository's in a cache of the Hugging Face hub, a run's of its `checkpoint`.
         """
         path = self.folder.resolve()
-        names = [path.stem if path.is_file() else path.name, *(each.name for each in path.parents)]
+        names = [
+            path.stem if path.is_file() else path.name,
+            *(parent.name for parent in path.parents),
+        ]
         told = next((name for name in names if not _SAYS_NOTHING.fullmatch(name)), names[0])
         return _TIMESTAMP.sub("", re.sub("^models--.*--", "", told))
 
@@ -213,7 +216,7 @@ def _check_fits(checkpoint: Checkpoint, last: Checkpoint) -> None:
     """Raise CheckpointError if the shapes differ. Dropout may differ, because it is not part of the
     model.
     """
-    one, other = (each.config.model_dump(exclude={"dropout"}) for each in (checkpoint, last))
+    one, other = (part.config.model_dump(exclude={"dropout"}) for part in (checkpoint, last))
     wrong = [
         f"{key} is {one.get(key)}, of {last.folder} it is {other.get(key)}"
         for key in sorted(one.keys() | other.keys())

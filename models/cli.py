@@ -78,7 +78,7 @@ def train(
         if threads:
             torch.set_num_threads(threads)
         settings = read_config(config)
-        settings = settings.within(minutes) if minutes else settings
+        settings = settings.with_minutes(minutes) if minutes else settings
         folder = output or Path("build/runs") / settings.name
         try:
             checkpoint = load_checkpoint(start) if start else None
@@ -135,7 +135,7 @@ def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ..
         raise click.UsageError("name two checkpoints at least")
     if shares and len(shares) != len(checkpoints):
         raise click.UsageError(f"{len(checkpoints)} checkpoints, but {len(shares)} times --share")
-    if output.resolve() in [each.resolve() for each in checkpoints]:
+    if output.resolve() in [path.resolve() for path in checkpoints]:
         raise click.UsageError(f"{output} is one of those to average: name another folder")
     with reported_errors("averaging"):
         average_checkpoints(checkpoints, shares or [1.0] * len(checkpoints), output)

@@ -30,7 +30,7 @@ class DecoderState(TensorFields):
 
     def select(self, rows: Tensor) -> Self:
         """Return the state with these rows, in this order; a row may occur more than once."""
-        return self.each(lambda x: x[rows])
+        return self.map_tensors(lambda x: x[rows])
 
 
 S = TypeVar("S", bound=DecoderState)

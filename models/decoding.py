@@ -65,9 +65,9 @@ def translate_batch(
     """Translate the ids of texts, given and returned without the `added` tokens."""
     added = added or own_conventions(model.config)
     rows = [[*added.source_prefix, *ids, *added.source_suffix] for ids in sources]
-    given = torch.tensor([added.prompt_prefix] * len(rows), device=device_of(model))
+    prefixes = torch.tensor([added.prompt_prefix] * len(rows), device=device_of(model))
     with torch.inference_mode():
-        return _continue(model, given, encode_rows(model, rows), max_new_tokens, added.stop)
+        return _continue(model, prefixes, encode_rows(model, rows), max_new_tokens, added.stop)
 
 
 def continue_batch(
@@ -79,9 +79,9 @@ def continue_batch(
     """Continue prompts of one length, given without the tokens that precede every prompt."""
     added = added or own_conventions(model.config)
     rows = [[*added.prompt_prefix, *prompt] for prompt in prompts]
-    given = torch.tensor(rows, device=device_of(model))
+    ids = torch.tensor(rows, device=device_of(model))
     with torch.inference_mode():
-        return _continue(model, given, model.empty_state(), max_new_tokens, added.stop)
+        return _continue(model, ids, model.empty_state(), max_new_tokens, added.stop)
 
 
 def translate_all(
@@ -193,14 +193,14 @@ def nats(
     parts, first = [], max(len(prefix) - 1, 0)
     for start in range(0, len(windows), WINDOWS_AT_ONCE):
         some = windows[start : start + WINDOWS_AT_ONCE]
-        rows = [[*prefix, *each.token_ids] for each in some]
+        rows = [[*prefix, *window.token_ids] for window in some]
         ids = torch.tensor(rows, device=device_of(model))
         labels, num_known = ids[:, first + 1 :], some[0].num_known - (not prefix)
         hidden, _ = model.read(ids[:, :-1], model.empty_state())
         logits = model.project(hidden[:, first + num_known :].flatten(0, 1)).float()
-        wanted = labels[:, num_known:]
-        lost = cross_entropy(logits, wanted.flatten(), reduction="none")
-        parts.append(lost.view_as(wanted).double().cpu().numpy())
+        predicted = labels[:, num_known:]
+        lost = cross_entropy(logits, predicted.flatten(), reduction="none")
+        parts.append(lost.view_as(predicted).double().cpu().numpy())
     return np.concatenate(parts)
 
 
@@ -286,8 +286,8 @@ def beam_search(
     """
     eos_id, device = model.config.eos_id, device_of(model)
     state: DecoderState = first_state(model, [*(source or ()), eos_id])
-    given = torch.tensor([[model.config.bos_id, *prompt]], device=device)
-    hidden, state = model.read(given, state)
+    ids = torch.tensor([[model.config.bos_id, *prompt]], device=device)
+    hidden, state = model.read(ids, state)
     return _search(model, hidden[:, -1], state, rules)
 
 
@@ -339,13 +339,13 @@ def vectors_of(
     """
     head = model.config.head
     device = device_of(model)
-    found = []
+    vectors = []
     for ids, segments in zip(rows, types, strict=True):
         lengths = torch.tensor([len(ids)], device=device)
-        given = (torch.tensor([each], device=device) for each in (ids, segments))
-        source, source_types = given
+        tensors = (torch.tensor([values], device=device) for values in (ids, segments))
+        source, source_types = tensors
         hidden = model.encode(source, lengths, source_types)
         if isinstance(head, MaskedWordHead):
             hidden = hidden[source == head.mask_id][None]
-        found.append(model.project(hidden)[0].float().cpu().numpy())
-    return found
+        vectors.append(model.project(hidden)[0].float().cpu().numpy())
+    return vectors

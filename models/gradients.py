@@ -66,8 +66,8 @@ def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
     InputError if the file has too little text, CheckpointError for a model that predicts no tokens.
     """
     module = load_module(checkpoint)
-    found = list(gradient_norms(module, _batch(checkpoint, text, amount)))
-    means = [np.mean([each for each in row if each is not None]) for row in zip_longest(*found)]
+    all_norms = list(gradient_norms(module, _batch(checkpoint, text, amount)))
+    means = [np.mean([norm for norm in row if norm is not None]) for row in zip_longest(*all_norms)]
     return Reach(checkpoint.name, [float(mean / means[0]) for mean in means])
 
 
@@ -77,42 +77,42 @@ def gradient_norms(module: AnyModel, batch: TargetBatch) -> Iterator[list[float]
     target.
     """
     sources = [batch] if isinstance(batch, TranslationBatch) else []
-    texts = [*(each.source_ids for each in sources), batch.input_ids]
-    with _embedded(module) as inputs:
+    texts = [*(source.source_ids for source in sources), batch.input_ids]
+    with _record_embeddings(module) as inputs:
         hidden = module(batch)
     length = batch.input_ids.shape[1]
     for position in range(0, length, max(1, length // LOSSES)) if sources else [length - 1]:
         labels = batch.labels[:, position]
         loss = cross_entropy(module.project(hidden[:, position]), labels, reduction="sum")
-        gradients = torch.autograd.grad(loss, [each for _, each in inputs], retain_graph=True)
+        gradients = torch.autograd.grad(loss, [source for _, source in inputs], retain_graph=True)
         read = zip(texts, inputs, gradients, strict=True)
         norms = [_norms(ids, seen, gradient) for ids, (seen, _), gradient in read]
         for row in (labels != IGNORED_LABEL).nonzero()[:, 0].tolist():
-            ends = [*(int(each.source_lengths[row]) for each in sources), position + 1]
-            parts = [each[row, :end] for each, end in zip(norms, ends, strict=True)]
+            ends = [*(int(source.source_lengths[row]) for source in sources), position + 1]
+            parts = [source[row, :end] for source, end in zip(norms, ends, strict=True)]
             yield torch.cat(parts).flip(0).tolist()
 
 
-def _norms(ids: Tensor, seen: Tensor, gradient: Tensor) -> Tensor:
+def _norms(ids: Tensor, vectors: Tensor, gradient: Tensor) -> Tensor:
     """Return the norms [batch, length], also if a model has embedded the ids one position at a
     time.
     """
     norms = gradient.norm(dim=-1)
-    return norms if torch.equal(ids, seen) else norms.T
+    return norms if torch.equal(ids, vectors) else norms.T
 
 
 @contextmanager
-def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
+def _record_embeddings(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Collect ids and their embeddings, in the order in which they are embedded."""
-    found: list[tuple[Tensor, Tensor]] = []
+    embedded: list[tuple[Tensor, Tensor]] = []
 
-    def collect(table: nn.Module, given: tuple[Tensor], output: Tensor) -> None:
-        found.append((given[0], output))
+    def collect(table: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        embedded.append((inputs[0], output))
 
     tables = [getattr(module, name) for name in TABLES if hasattr(module, name)]
     hooks = [table.register_forward_hook(collect) for table in tables]
     try:
-        yield found
+        yield embedded
     finally:
         for hook in hooks:
             hook.remove()
@@ -156,7 +156,7 @@ def _spread(size: int, number: int, text: Path) -> list[int]:
     """Return up to so many of the numbers 0..size-1, evenly spread."""
     if size < 1:
         raise InputError(f"{text} holds too little text")
-    return sorted({int(each) for each in np.linspace(0, size - 1, number)})
+    return sorted({int(index) for index in np.linspace(0, size - 1, number)})
 
 
 # Letters stay letters, and the same figures give the same file.

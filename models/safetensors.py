@@ -74,10 +74,10 @@ def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
         return {}
     header.pop("__metadata__", None)
     start = 8 + int(length)
-    return {name: _mapped(mapped, start, entry) for name, entry in header.items()}
+    return {name: _map_tensor(mapped, start, entry) for name, entry in header.items()}
 
 
-def _mapped(mapped: Array, start: int, entry: Mapping[str, Any]) -> Stored:
+def _map_tensor(mapped: Array, start: int, entry: Mapping[str, Any]) -> Stored:
     kind, shape = entry["dtype"], tuple(entry["shape"])
     offset = start + entry["data_offsets"][0]
 
@@ -152,8 +152,8 @@ def write_weights(path: Path, weights: Mapping[str, Array], storage: Storage) ->
 def read_weights(path: Path, problems: list[str]) -> dict[str, Array]:
     """Return all weights in fp32 by name. Problems are added to `problems`."""
     stored = in_safetensors(path, problems)
-    found = {name: _read(name, stored, problems) for name in stored if not _is_scale(name, stored)}
-    return {name: weight for name, weight in found.items() if weight is not None}
+    arrays = {name: _read(name, stored, problems) for name in stored if not _is_scale(name, stored)}
+    return {name: weight for name, weight in arrays.items() if weight is not None}
 
 
 def is_matrix(name: str, weight: Array) -> bool:
@@ -175,17 +175,17 @@ def _is_scale(name: str, stored: Mapping[str, Stored]) -> bool:
 
 
 def _read(name: str, stored: Mapping[str, Stored], problems: list[str]) -> Array | None:
-    each = stored[name]
-    if each.kind in FLOATS:
-        return np.array(each.read())
+    entry = stored[name]
+    if entry.kind in FLOATS:
+        return np.array(entry.read())
     scale = stored.get(name + SCALE)
-    if each.kind == LEVELS and scale and scale.kind in FLOATS and scale.shape == each.shape[:1]:
-        levels = each.read()
+    if entry.kind == LEVELS and scale and scale.kind in FLOATS and scale.shape == entry.shape[:1]:
+        levels = entry.read()
         shape = (-1, *[1] * (levels.ndim - 1))
         weight: Array = levels * scale.read().reshape(shape)
         return weight
-    reason = "has no scale for each row" if each.kind == LEVELS else "is not of floats"
-    problems.append(f"{name} {reason}: {each.kind} {list(each.shape)}")
+    reason = "has no scale for each row" if entry.kind == LEVELS else "is not of floats"
+    problems.append(f"{name} {reason}: {entry.kind} {list(entry.shape)}")
     return None
 
 

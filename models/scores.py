@@ -57,9 +57,9 @@ class TestResult:
         heads += [head for name in others for head in (f"BLEU {name}", "difference")]
         rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]
         for number, s in enumerate(self.scores):
-            kept = "" if s.kept is None else f"{s.kept:.1f} %"
-            cells = [s.origin, str(s.sentences), f"{s.bleu:.1f}", f"{s.chrf:.1f}", kept]
-            for other in (each.scores[number].bleu for each in others.values()):
+            kept_share = "" if s.kept is None else f"{s.kept:.1f} %"
+            cells = [s.origin, str(s.sentences), f"{s.bleu:.1f}", f"{s.chrf:.1f}", kept_share]
+            for other in (result.scores[number].bleu for result in others.values()):
                 cells += [f"{other:.2f}", f"{s.bleu - other:+.2f}"]
             rows.append(cells)
         return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
@@ -79,14 +79,14 @@ def score(pairs: list[SentencePair], hypotheses: list[str]) -> TestResult:
     for origin in sorted({p.origin for p in pairs}):
         mine = [p for p in pairs if p.origin == origin]
         ours = [h for p, h in zip(pairs, hypotheses, strict=True) if p.origin == origin]
-        references, kept = [[p.target for p in mine]], share_kept(mine, ours)
+        references, kept_share = [[p.target for p in mine]], share_kept(mine, ours)
         scores.append(
             TranslationScore(
                 origin,
                 len(mine),
                 round(bleu.corpus_score(ours, references).score, 2),
                 round(chrf.corpus_score(ours, references).score, 2),
-                None if kept is None else round(kept, 1),
+                None if kept_share is None else round(kept_share, 1),
             )
         )
     scores.sort(key=lambda s: -s.sentences)
@@ -110,8 +110,8 @@ def share_kept(pairs: Sequence[SentencePair], hypotheses: Sequence[str]) -> floa
     """Return the percentage of the sentences with something to keep whose translations keep all of
     it.
     """
-    found = [keeps(pair, text) for pair, text in zip(pairs, hypotheses, strict=True)]
-    judged = [each for each in found if each is not None]
+    judgements = [keeps(pair, text) for pair, text in zip(pairs, hypotheses, strict=True)]
+    judged = [each for each in judgements if each is not None]
     return 100 * sum(judged) / len(judged) if judged else None
 
 
@@ -126,14 +126,14 @@ def keeps(pair: SentencePair, hypothesis: str) -> bool | None:
     numbers = numbers_of(pair.target) if NUMBER.search(pair.source) else []
     if not copied and not numbers:
         return None
-    return all(each in hypothesis for each in copied) and numbers_of(hypothesis) == numbers
+    return all(word in hypothesis for word in copied) and numbers_of(hypothesis) == numbers
 
 
 def copied_strings(pair: SentencePair) -> set[str]:
     """Return the addresses, code, emoji and names that occur on both sides."""
     names = NAME.findall(pair.source[1:])  # the first letter is large in any case
     candidates = [*CODE.findall(pair.source), *EMOJI.findall(pair.source), *names]
-    return {each for each in candidates if each in pair.target}
+    return {word for word in candidates if word in pair.target}
 
 
 def numbers_of(text: str) -> list[str]:
@@ -169,20 +169,20 @@ def read_everyday(path: Path) -> list[Everyday]:
     if len(pairs) != len(lines):
         raise InputError(f"{path} has {len(pairs)} sentences, and facts of {len(lines)}")
     facts = [tuple(tuple(fact.split(",")) for fact in line.split(";")) for line in lines]
-    return [Everyday(pair, each) for pair, each in zip(pairs, facts, strict=True)]
+    return [Everyday(pair, facts_of_pair) for pair, facts_of_pair in zip(pairs, facts, strict=True)]
 
 
 def table(sentences: Sequence[Everyday], translations: Sequence[str]) -> str:
     """Return a Markdown table of all translations."""
     rows = ["| | sentence | translation | every fact |", "|---|---|---|---|"]
-    for each, translation in zip(sentences, translations, strict=True):
-        shown = translation.replace("|", "\\|")
-        is_said = "yes" if each.is_said_by(translation) else "no"
-        rows.append(f"| {each.pair.origin} | {each.pair.source} | {shown} | {is_said} |")
+    for sentence, translation in zip(sentences, translations, strict=True):
+        escaped = translation.replace("|", "\\|")
+        is_said = "yes" if sentence.is_said_by(translation) else "no"
+        rows.append(f"| {sentence.pair.origin} | {sentence.pair.source} | {escaped} | {is_said} |")
     return "\n".join(rows)
 
 
-def framed(
+def add_special_tokens(
     rows: Sequence[Sequence[int]], added: AddedTokens, max_source_tokens: int
 ) -> list[list[int]]:
     """Return texts with their special tokens; texts that are too long are cut."""
@@ -242,15 +242,17 @@ class LabelResult:
         return f"{self.accuracy:.1%} of the texts get their label.\n\n" + "\n".join(lines)
 
 
-def tally(labels: Sequence[str], wanted: Sequence[int], given: Sequence[int]) -> LabelResult:
+def tally(
+    labels: Sequence[str], references: Sequence[int], predictions: Sequence[int]
+) -> LabelResult:
     """Count predictions by label.
 
     wanted, given: the number of each text's true and predicted label.
     """
-    pairs = [*zip(wanted, given, strict=True)]
+    pairs = [*zip(references, predictions, strict=True)]
     return LabelResult(
         tuple(
-            LabelScore(label, [*wanted].count(i), [*given].count(i), pairs.count((i, i)))
+            LabelScore(label, [*references].count(i), [*predictions].count(i), pairs.count((i, i)))
             for i, label in enumerate(labels)
         )
     )

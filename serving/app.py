@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from serving.deployments.console import console
 from serving.deployments.environment import allowed_connections, environment, free_ports
 from serving.deployments.haproxy import HAProxy, drain, haproxy
-from serving.deployments.haproxy_config import Front, Served
+from serving.deployments.haproxy_config import Front, ServedGroup
 from serving.deployments.listening import listening_at, operations_at
 from serving.deployments.process_tree import ProcessWatch, ending_descendants
 from serving.deployments.progress import StartProgress
@@ -190,7 +190,7 @@ def _front(config: ServerConfig) -> Front:
         ports=ports[:-1],
         metrics_port=ports[-1],
         groups=tuple(
-            Served(
+            ServedGroup(
                 group.name,
                 f"{group.name}-{run_id}",
                 prefix,

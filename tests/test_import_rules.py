@@ -54,7 +54,7 @@ ONLY_IN = {
     "uvicorn": ("serving.deployments.patches",),
     "jinja2": ("serving.text.chat_renderer",),
     "mcp": ("serving.commands.mcp_server",),
-    "PIL": ("serving.pipelines.images", "serving.commands"),
+    "PIL": ("serving.pipelines.completion.images", "serving.commands"),
     "pdfminer": ("serving.documents.formats.pdf_reader",),
     "llguidance": (
         "serving.text.constraints.grammar_compiler",

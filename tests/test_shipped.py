@@ -198,7 +198,7 @@ def test_the_record_of_the_comparison_with_torch_holds(
 ) -> None:
     """Other processors round in other orders, so that a few greedy texts may differ."""
     checkpoint = load_checkpoint(SHIPPED / name)
-    record = RecordedParity.of(training_quality(checkpoint), precision)
+    record = RecordedParity.from_quality(training_quality(checkpoint), precision)
     assert record is not None
     test = ROOT / record.command.partition("--test ")[2]
     parity = TranslationVerifier(checkpoint, exported(checkpoint, precision)).compare(test, 500)

@@ -138,7 +138,7 @@ class RecordedParity:
     parity: Parity
 
     @classmethod
-    def of(cls, quality: Mapping[str, Any], precision: str) -> "RecordedParity | None":
+    def from_quality(cls, quality: Mapping[str, Any], precision: str) -> "RecordedParity | None":
         """Return what a checkpoint's quality.json has of a precision; None if that is nothing."""
         record = quality.get("parity", {})
         if precision not in record:

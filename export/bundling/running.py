@@ -74,7 +74,7 @@ class GraphRows:
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
-            SOURCE: longest if self._manifest.picture else span or _up(longest),
+            SOURCE: longest if self._manifest.picture else span or _round_up(longest),
             LENGTH: bundle.manifest.limits.max_target_tokens,
             ATTENDED: bundle.manifest.limits.max_target_tokens,
             CANDIDATES: bundle.manifest.vocab_size,
@@ -102,15 +102,15 @@ class GraphRows:
         lengths = np.array([len(row) for row in ids], np.int32)
         past, total = self._lengths, self._lengths + lengths
         self._lengths = total
-        given = {
-            "ids": padded(ids, int(lengths.max()), self._manifest.tokens.pad),
+        inputs = {
+            "ids": pad_rows(ids, int(lengths.max()), self._manifest.tokens.pad),
             "past_lengths": past,
             "total_lengths": total,
             "source_lengths": self._source_lengths,
         }
         if self._manifest.has_shortlist:
-            given |= self._whole_vocabulary(len(ids))
-        self._step(given)
+            inputs |= self._whole_vocabulary(len(ids))
+        self._step(inputs)
         return self._logp
 
     def score(self, targets: list[list[int]]) -> Array:
@@ -139,11 +139,11 @@ class GraphRows:
         encode.bind(inputs, states | self.source_outputs)()
 
     def _read(self, sources: Sequence[list[int] | Picture]) -> dict[str, Array]:
-        pictures = [levels(each) for each in sources if isinstance(each, Picture)]
+        pictures = [pixel_values(source) for source in sources if isinstance(source, Picture)]
         if pictures:
             return {PIXELS: np.stack(pictures)}
-        texts = [each for each in sources if not isinstance(each, Picture)]
-        return {"source_ids": padded(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
+        texts = [source for source in sources if not isinstance(source, Picture)]
+        return {"source_ids": pad_rows(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
         every = np.arange(self._manifest.vocab_size)
@@ -153,41 +153,44 @@ class GraphRows:
             "shortlist_lengths": np.full(num_rows, len(every), np.int32),
         }
 
-    def _step(self, given: dict[str, Array]) -> None:
-        following = {
+    def _step(self, inputs_by_name: dict[str, Array]) -> None:
+        next_states = {
             f"{state.name}.next": array if state.kind is StateKind.APPEND else np.empty_like(array)
             for state in self._manifest.states
             if state.kind is not StateKind.CONSTANT
             for array in [self.states[state.name]]
         }
-        self._sizes["tokens"] = given["ids"].shape[1]
+        self._sizes["tokens"] = inputs_by_name["ids"].shape[1]
         attended = np.array([self._sizes[ATTENDED]])
-        available = self.states | given | {WANTS_LOGP: np.array(True), ATTENDED: attended}
+        available = self.states | inputs_by_name | {WANTS_LOGP: np.array(True), ATTENDED: attended}
         inputs = {tensor.name: available[tensor.name] for tensor in self._step_spec.inputs}
         self.outputs = {
             tensor.name: np.empty(self._shape(tensor.shape), tensor.dtype)
             for tensor in self._step_spec.outputs
-            if tensor.name not in following
+            if tensor.name not in next_states
         }
-        self._graph.bind(inputs, following | self.outputs)()
-        self.states.update((name.removesuffix(".next"), each) for name, each in following.items())
+        self._graph.bind(inputs, next_states | self.outputs)()
+        self.states.update(
+            (name.removesuffix(".next"), array_of_state)
+            for name, array_of_state in next_states.items()
+        )
 
     def _shape(self, shape: Shape) -> tuple[int, ...]:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
 
 
-def levels(picture: Picture) -> Array:
+def pixel_values(picture: Picture) -> Array:
     """Return the levels of a square picture, uint8 [height, width, 3]."""
     array = np.frombuffer(picture.pixels, np.uint8)
     size = isqrt(len(array) // 3)
     return array.reshape(size, size, 3)
 
 
-def _up(length: int) -> int:
+def _round_up(length: int) -> int:
     return -(-length // SPAN_MULTIPLE) * SPAN_MULTIPLE
 
 
-def padded(rows: list[list[int]], length: int, pad: int) -> Array:
+def pad_rows(rows: list[list[int]], length: int, pad: int) -> Array:
     """Return rows of ids, padded to one length: int64 [rows, length]."""
     array = np.full((len(rows), length), pad, np.int64)
     for row, ids in zip(array, rows, strict=True):
@@ -212,20 +215,21 @@ class TextGraph:
         padded to; by default the longest.
         """
         span = span or max(map(len, rows))
-        given = {
-            "source_ids": padded(rows, span, self._manifest.tokens.pad),
+        inputs_by_name = {
+            "source_ids": pad_rows(rows, span, self._manifest.tokens.pad),
             "source_lengths": np.array([len(ids) for ids in rows], np.int32),
-            SOURCE_TYPES: padded(types, span, 0),
+            SOURCE_TYPES: pad_rows(types, span, 0),
         }
         sizes = {BATCH: len(rows), SOURCE: span}
         shapes = {
-            each.name: [sizes[axis] if isinstance(axis, str) else axis for axis in each.shape]
-            for each in self._spec.outputs
+            tensor.name: [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.shape]
+            for tensor in self._spec.outputs
         }
         outputs = {
-            each.name: np.empty(shapes[each.name], each.dtype) for each in self._spec.outputs
+            tensor.name: np.empty(shapes[tensor.name], tensor.dtype)
+            for tensor in self._spec.outputs
         }
-        inputs = {each.name: given[each.name] for each in self._spec.inputs}
+        inputs = {tensor.name: inputs_by_name[tensor.name] for tensor in self._spec.inputs}
         self._graph.bind(inputs, outputs)()
         return outputs
 
@@ -260,7 +264,7 @@ MOST_OUTLIERS = 64  # columns of a matrix
 EVEN_INPUTS = "attention.output"  # whose inputs are even enough: they gained nothing
 
 
-def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
+def find_outliers(bundle: Bundle) -> Mapping[str, Array]:
     """Return the indices of each matrix's outlying inputs, by the matrix's name.
 
     The bundle's step graph tells how large inputs are, as `export.graph.blocks` writes it if
@@ -272,17 +276,19 @@ def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
     rows, largest = GraphRows(bundle, [[]] * OUTLIER_ROWS), dict[str, Array]()
     for step in ids.tolist():
         rows.read([[token_id] for token_id in step])
-        for name, found in rows.outputs.items():
+        for name, observed in rows.outputs.items():
             if name.startswith(OBSERVED):
-                found = found.max(axis=0)
-                largest[name] = np.maximum(largest.get(name, found), found)
-    by_name = {name.removeprefix(OBSERVED): found for name, found in largest.items()}
+                observed = observed.max(axis=0)
+                largest[name] = np.maximum(largest.get(name, observed), observed)
+    by_name = {name.removeprefix(OBSERVED): observed for name, observed in largest.items()}
     return {
-        name: _outlying(found) for name, found in by_name.items() if not name.endswith(EVEN_INPUTS)
+        name: _outlying_columns(observed)
+        for name, observed in by_name.items()
+        if not name.endswith(EVEN_INPUTS)
     }
 
 
-def _outlying(largest: Array) -> Array:
+def _outlying_columns(largest: Array) -> Array:
     """Number those of ``largest``, which is what each input came to at most."""
     order = np.argsort(-largest, kind="stable")[:MOST_OUTLIERS]
     return np.sort(order[largest[order] > OUTLIER_FACTOR * np.median(largest)])

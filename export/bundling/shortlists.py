@@ -9,14 +9,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from export.bundling.model1 import (
-    ITERATIONS,
-    Bitext,
-    Lexicon,
-    encoded,
-    learn_lexicon,
-    tokenizers_of,
-)
+from export.bundling.bitext import Bitext, encode_pairs, read_tokenizers
+from export.bundling.lexicon import ITERATIONS, Lexicon, learn_lexicon
 from export.graph.writer import Array
 from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
@@ -26,12 +20,12 @@ from serving.bundle.manifest import SHORTLIST_FILE
 from serving.text.tokenizer import Tokenizer
 
 MOST_PAIRS = 400_000
-
-
 MOST_HELD_OUT = 2_000
-
-
 FEWEST_PAIRS = 100  # of which one is held out
+# A target token that is less likely stays off the list. With 2e-4 BLEU of `transformer-en-fr` fell
+# by up to 0.2 of a source of a hundred sentences or more, with this by 0.1.
+LEAST_PROBABILITY = 5e-5
+RARE = 10  # occurrences: letters that a corpus has less often stay off the list too
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class ShortlistOptions:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ShortlistFigures:
     """Describes what the lists are like, on pairs that they were not learned from.
 
     recall: the share of the references' tokens that are on their sentences' lists.
@@ -84,21 +78,21 @@ def with_shortlist(checkpoint: Checkpoint, options: ShortlistOptions) -> Checkpo
     if len(config.source_languages) > 1 or len(config.target_languages) > 1:
         message = "a shortlist is of one pair of languages, and this model has several"
         raise CheckpointError(checkpoint.folder, [message])
-    pairs = _some(read_pairs(options.corpus), options.corpus)
-    tables, finding = _learn(checkpoint, pairs, options)
+    pairs = _select_pairs(read_pairs(options.corpus), options.corpus)
+    tables, figures = _learn(checkpoint, pairs, options)
     return replace(
         checkpoint,
         config=config.model_copy(update={"shortlist": True}),
         files={
             **checkpoint.files,
             SHORTLIST_FILE: tables.as_bytes(),
-            CARD_FILE: _card_with(checkpoint, finding.as_markdown(options)),
-            QUALITY_FILE: _quality_with(checkpoint, vars(finding)),
+            CARD_FILE: _card_with(checkpoint, figures.as_markdown(options)),
+            QUALITY_FILE: _quality_with(checkpoint, vars(figures)),
         },
     )
 
 
-def _some(pairs: Sequence[SentencePair], path: Path) -> list[SentencePair]:
+def _select_pairs(pairs: Sequence[SentencePair], path: Path) -> list[SentencePair]:
     """Return evenly spread pairs, as many as are learned from."""
     pairs = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
     if len(pairs) < FEWEST_PAIRS:
@@ -109,7 +103,7 @@ def _some(pairs: Sequence[SentencePair], path: Path) -> list[SentencePair]:
 
 
 @dataclass(frozen=True)
-class Tables:
+class ShortlistTables:
     """The tables that `serving.text.shortlist` reads.
 
     always: i64, the tokens on every shortlist.
@@ -134,73 +128,69 @@ class Tables:
 
 def _learn(
     checkpoint: Checkpoint, pairs: list[SentencePair], options: ShortlistOptions
-) -> tuple[Tables, Finding]:
-    source, target = tokenizers_of(checkpoint)
-    bitext = encoded(pairs, source, target)
+) -> tuple[ShortlistTables, ShortlistFigures]:
+    source, target = read_tokenizers(checkpoint)
+    bitext = encode_pairs(pairs, source, target)
     every = max(FEWEST_PAIRS, len(pairs) // MOST_HELD_OUT)
     held_out, learned = bitext.split(np.arange(len(pairs)) % every == 0)
     is_frequent = most_frequent(learned, checkpoint.config.vocab_size, options.num_frequent)
-    always = _always(checkpoint, learned, target, is_frequent)
+    always = _always_listed(checkpoint, learned, target, is_frequent)
     lexicon = learn_lexicon(learned, source.vocab_size, is_frequent)
     copies = same_spellings(source, target)
-    tables = tables_of(lexicon, always, copies, options.num_best, source.vocab_size)
-    size, recall = measured(tables, held_out, checkpoint.config.vocab_size)
+    tables = build_tables(lexicon, always, copies, options.num_best, source.vocab_size)
+    size, recall = measure_shortlists(tables, held_out, checkpoint.config.vocab_size)
     sizes = len(learned), len(held_out), len(always)
-    return tables, Finding(*sizes, size, recall, checkpoint.config.vocab_size)
+    return tables, ShortlistFigures(*sizes, size, recall, checkpoint.config.vocab_size)
 
 
-def _always(checkpoint: Checkpoint, bitext: Bitext, target: Tokenizer, is_frequent: Array) -> Array:
+def _always_listed(
+    checkpoint: Checkpoint, bitext: Bitext, target: Tokenizer, is_frequent: Array
+) -> Array:
     """On every list, ascending: what must be possible whatever the source."""
     ids = {*np.flatnonzero(is_frequent).tolist(), *spelling_tokens(target, bitext)}
     return np.array(sorted(ids | {*checkpoint.conventions.stop}), np.int64)
 
 
-def measured(tables: Tables, bitext: Bitext, vocab_size: int) -> tuple[float, float]:
+def measure_shortlists(
+    tables: ShortlistTables, bitext: Bitext, vocab_size: int
+) -> tuple[float, float]:
     """The lists' mean size, and the share of target tokens that are on their sentences' lists."""
     ends = np.searchsorted(tables.sources, np.arange(tables.num_sources + 1))
     size = num_found = 0
     for number in range(len(bitext)):
         is_there = np.zeros(vocab_size, bool)
         is_there[tables.always] = True
-        for token_id in np.unique(bitext.source.of(number)):
+        for token_id in np.unique(bitext.source.token_ids(number)):
             is_there[tables.targets[ends[token_id] : ends[token_id + 1]]] = True
         size += int(is_there.sum())
-        num_found += int(is_there[bitext.target.of(number)].sum())
+        num_found += int(is_there[bitext.target.token_ids(number)].sum())
     return size / len(bitext), num_found / len(bitext.target.ids)
 
 
 def _card_with(checkpoint: Checkpoint, section: str) -> bytes:
-    own = checkpoint.files.get(CARD_FILE, b"").decode() or f"# {checkpoint.name}\n"
-    return f"{own.rstrip()}\n\n{section}".encode()
+    card = checkpoint.files.get(CARD_FILE, b"").decode() or f"# {checkpoint.name}\n"
+    return f"{card.rstrip()}\n\n{section}".encode()
 
 
-def _quality_with(checkpoint: Checkpoint, figures: dict[str, Any]) -> bytes:
-    known = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))
-    return json.dumps({**known, "shortlist": figures}).encode()
+def _quality_with(checkpoint: Checkpoint, values: dict[str, Any]) -> bytes:
+    quality = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))
+    return json.dumps({**quality, "shortlist": values}).encode()
 
 
-# A target token that is less likely stays off the list. With 2e-4 BLEU of `transformer-en-fr` fell
-# by up to 0.2 of a source of a hundred sentences or more, with this by 0.1.
-LEAST_PROBABILITY = 5e-5
-
-
-RARE = 10  # occurrences: letters that a corpus has less often stay off the list too
-
-
-def tables_of(
+def build_tables(
     lexicon: Lexicon, always: Array, copies: Array, num_best: int, num_sources: int
-) -> Tables:
+) -> ShortlistTables:
     """copies: i64 [pairs, 2], sources and targets of one spelling; they come beyond `num_best`."""
     is_likely = (lexicon.probabilities >= LEAST_PROBABILITY) & ~np.isin(lexicon.targets, always)
     parts = (lexicon.sources, lexicon.targets, lexicon.probabilities)
-    sources, targets, probabilities = (each[is_likely] for each in parts)
+    sources, targets, probabilities = (part[is_likely] for part in parts)
     order = np.lexsort((-probabilities, sources))
     sources, targets = sources[order], targets[order]
     rank = np.arange(len(sources)) - np.searchsorted(sources, sources)
     best = np.stack([sources, targets], axis=1)[rank < num_best]
     copies = copies[~np.isin(copies[:, 1], always)]
     sources, targets = np.unique(np.concatenate([best, copies]), axis=0).T
-    return Tables(always, sources, targets, num_sources)
+    return ShortlistTables(always, sources, targets, num_sources)
 
 
 def most_frequent(bitext: Bitext, vocab_size: int, count: int) -> Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from export.bundling.parity import LogpError, Parity, TestScores, TextAgreement
-from export.bundling.running import GraphRows, Ids, decode, levels
+from export.bundling.running import GraphRows, Ids, decode, pixel_values
 from export.graph.writer import Array
 from models.checkpoint import Checkpoint
 from models.data.tokenizer import encode_all, read_tokenizer
@@ -33,7 +33,7 @@ from models.configs.base import EncoderConfig, MaskedWordHead
 from models.data.corpus import read_text
 from models.decoding import vectors_of
 from models.loading import load_encoder
-from models.scores import framed
+from models.scores import add_special_tokens
 
 ROWS = 16  # compared side by side
 FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
@@ -66,9 +66,9 @@ class Differences:
         predicted = np.arange(len(target) - 1), np.array(target[1:], np.int64)
         self._nats -= [side[predicted].sum(dtype=np.float64) for side in (theirs, ours)]
         self._num_predicted += len(target) - 1
-        own = difference[predicted]
-        self._largest_own = max(self._largest_own, float(own.max(initial=0)))
-        self._sum_own += float(own.sum(dtype=np.float64))
+        of_target = difference[predicted]
+        self._largest_own = max(self._largest_own, float(of_target.max(initial=0)))
+        self._sum_own += float(of_target.sum(dtype=np.float64))
 
     @property
     def error(self) -> LogpError:
@@ -93,7 +93,7 @@ class TranslationVerifier:
         self._config, self._bundle = checkpoint.config, bundle
         self._limits = bundle.manifest.limits
         self._module = load_module(checkpoint)
-        self._around = _around(bundle.manifest)
+        self._around = _special_tokens(bundle.manifest)
         self._source_tokenizer = read_tokenizer(checkpoint.tokenizer)
         self._target_tokenizer = read_tokenizer(checkpoint.target_tokenizer)
 
@@ -156,11 +156,11 @@ class TranslationVerifier:
         old, new = (score(pairs, decode_batch(rows)) for rows in (before, after))
         shortlisted: tuple[TestScores, ...] = ()
         if shortlist := Shortlist.load(self._bundle):
-            short = decode(self._bundle, _shortlisting(requests, shortlist))
-            shortlisted = _bleu(new, score(pairs, decode_batch(short)))
+            short = decode(self._bundle, _with_shortlists(requests, shortlist))
+            shortlisted = _compare_bleu(new, score(pairs, decode_batch(short)))
         agreement = _agreement(before, after)
         errors = random_ids, differences.error, differences.own_error
-        return Parity(*errors, agreement, _bleu(old, new), shortlisted, old.bleu_signature)
+        return Parity(*errors, agreement, _compare_bleu(old, new), shortlisted, old.bleu_signature)
 
     def _on_prose(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
         from models.data.corpus import read_documents
@@ -189,16 +189,16 @@ class TranslationVerifier:
 
     def _force(self, sources: Sources, targets: Ids) -> Differences:
         """Compute both sides for the same sources and targets."""
-        found = Differences()
+        differences = Differences()
         for some, forced in zip(_parts(sources), _parts(targets), strict=True):
             sides = zip(self._torch(some, forced), self._onnx(some, forced), strict=True)
             for target, (theirs, ours) in zip(forced, sides, strict=True):
-                found.add(theirs, ours[: len(target)], target)
-        return found
+                differences.add(theirs, ours[: len(target)], target)
+        return differences
 
     def _torch(self, sources: Sources, targets: Sequence[list[int]]) -> Iterator[Array]:
         for source, target in zip(sources, targets, strict=True):
-            read = levels(source) if isinstance(source, Picture) else source
+            read = pixel_values(source) if isinstance(source, Picture) else source
             yield teacher_forced_log_probabilities(self._module, read, target).numpy()
 
     def _onnx(self, sources: Sources, targets: Sequence[list[int]]) -> Array:
@@ -225,10 +225,10 @@ def random_pictures(manifest: Manifest, count: int) -> list[Picture]:
     areas = random.integers(0, 256, (count, 4, 4, 3), np.uint8)
     pixels = areas.repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
     num_positions = manifest.limits.max_source_tokens or 0
-    return [Picture(each.tobytes(), num_positions) for each in pixels]
+    return [Picture(picture.tobytes(), num_positions) for picture in pixels]
 
 
-def _around(manifest: Manifest) -> Tokens:
+def _special_tokens(manifest: Manifest) -> Tokens:
     """Take those between the first language that it reads and the first that it writes."""
     if manifest.task is not Task.TRANSLATE:
         return manifest.tokens
@@ -237,7 +237,7 @@ def _around(manifest: Manifest) -> Tokens:
     )
 
 
-def _shortlisting(
+def _with_shortlists(
     requests: Sequence[GenerationRequest], shortlist: Shortlist
 ) -> list[GenerationRequest]:
     """Ask for the same as the service does."""
@@ -247,7 +247,7 @@ def _shortlisting(
     ]
 
 
-def _bleu(before: "TestResult", after: "TestResult") -> tuple[TestScores, ...]:
+def _compare_bleu(before: "TestResult", after: "TestResult") -> tuple[TestScores, ...]:
     return tuple(
         TestScores(f"BLEU {a.origin}", a.bleu, b.bleu)
         for a, b in zip(before.scores, after.scores, strict=True)
@@ -296,7 +296,7 @@ class TextVerifier:
         if not lines:
             raise InputError(f"{test_file}: holds no text to compare on")
         tokens, longest = self._bundle.manifest.tokens, self._config.max_source_tokens
-        rows = framed(encode_all(self._tokenizer, lines), tokens, longest)
+        rows = add_special_tokens(encode_all(self._tokenizer, lines), tokens, longest)
         return VectorParity(name, random_ids, self._compare(rows, [[0] * len(r) for r in rows]))
 
     def _random_texts(self) -> tuple[Ids, Ids]:
@@ -307,12 +307,12 @@ class TextVerifier:
         size, pad = self._config.vocab_size, self._config.pad_id
         rows = [random.choice(np.delete(np.arange(size), pad), length) for length in lengths]
         types = [np.arange(length) >= random.integers(1, longest) for length in lengths]
-        return [row.tolist() for row in rows], [each.astype(int).tolist() for each in types]
+        return [row.tolist() for row in rows], [segments.astype(int).tolist() for segments in types]
 
     def _compare(self, rows: Ids, types: Ids) -> VectorError:
         head, graph = self._config.head, TextGraph(self._bundle)
         if isinstance(head, MaskedWordHead):
-            rows = [_masked(row, head.mask_id) for row in rows]
+            rows = [_mask_tokens(row, head.mask_id) for row in rows]
         differences: list[Array] = []
         for start in range(0, len(rows), TEXTS_AT_ONCE):
             part = slice(start, start + TEXTS_AT_ONCE)
@@ -321,12 +321,12 @@ class TextVerifier:
             for place, theirs in enumerate(before):
                 ours = {name: array[place] for name, array in outputs.items()}
                 differences.append(_difference(theirs, ours).ravel())
-        found = np.concatenate(differences)
-        return VectorError(float(found.max()), float(found.mean()), len(rows))
+        all_differences = np.concatenate(differences)
+        return VectorError(float(all_differences.max()), float(all_differences.mean()), len(rows))
 
 
-def _masked(ids: list[int], mask_id: int) -> list[int]:
-    return [mask_id if place % MASKED == 0 else each for place, each in enumerate(ids)]
+def _mask_tokens(ids: list[int], mask_id: int) -> list[int]:
+    return [mask_id if place % MASKED == 0 else token_id for place, token_id in enumerate(ids)]
 
 
 def _difference(theirs: Array, ours: Mapping[str, Array]) -> Array:
@@ -336,5 +336,5 @@ def _difference(theirs: Array, ours: Mapping[str, Array]) -> Array:
         best = np.take_along_axis(theirs, ours[TOP_IDS][is_mask], axis=1)
         best -= np.logaddexp.reduce(theirs, axis=1, keepdims=True)
         return np.abs(best - ours[TOP_LOGP][is_mask])
-    [found] = ours.values()
-    return np.abs(theirs - (found[: len(theirs)] if theirs.ndim == 2 else found))
+    [output] = ours.values()
+    return np.abs(theirs - (output[: len(theirs)] if theirs.ndim == 2 else output))

@@ -57,8 +57,8 @@ PRECISIONS = {
 }
 
 
-def bundle_card(
-    own: str,
+def render_card(
+    card: str,
     name: str,
     precision: Precision,
     parity: AnyParity | None,
@@ -76,7 +76,7 @@ def bundle_card(
         )
     else:
         comparison = "Not compared with the torch model."
-    return f"""{(own or f"# {name}").rstrip()}
+    return f"""{(card or f"# {name}").rstrip()}
 
 ## This bundle
 
@@ -86,7 +86,7 @@ ONNX graphs in {precision} ({PRECISIONS[precision]}).
 """
 
 
-def tokens_of(config: AnyConfig, conventions: Conventions) -> Tokens:
+def list_special_tokens(config: AnyConfig, conventions: Conventions) -> Tokens:
     return Tokens(
         pad=config.pad_id,
         bos=config.bos_id,
@@ -102,7 +102,7 @@ def tokens_of(config: AnyConfig, conventions: Conventions) -> Tokens:
     )
 
 
-def processors_of(conventions: Conventions) -> LogitsProcessors:
+def read_logits_processors(conventions: Conventions) -> LogitsProcessors:
     """Return the logits processors of every request."""
     problems: list[str] = []
     processors = read_dataclass(LogitsProcessors, dict(conventions.logits_processors), problems)
@@ -110,7 +110,7 @@ def processors_of(conventions: Conventions) -> LogitsProcessors:
     return processors
 
 
-def encoder_of(config: AnyConfig, conventions: Conventions) -> EncoderSpec | None:
+def build_encoder_spec(config: AnyConfig, conventions: Conventions) -> EncoderSpec | None:
     """Return what comes out of a model that only encodes; None of others."""
     if not isinstance(config, EncoderConfig):
         return None
@@ -127,7 +127,7 @@ def encoder_of(config: AnyConfig, conventions: Conventions) -> EncoderSpec | Non
     return replace(spec, labels=head.labels, activation=Activation(head.scores))
 
 
-def picture_of(config: AnyConfig) -> PictureSpec | None:
+def build_picture_spec(config: AnyConfig) -> PictureSpec | None:
     """Return how pictures become pixels; None for models that read none."""
     if not isinstance(config, VisionTransformerConfig):
         return None
@@ -136,8 +136,10 @@ def picture_of(config: AnyConfig) -> PictureSpec | None:
     return PictureSpec(vision.image_size, resized, vision.resample, vision.num_class_tokens)
 
 
-def _language_ids(found: Mapping[str, conventions.AddedLanguageIds]) -> dict[str, LanguageIds]:
-    return {code: LanguageIds(**vars(ids)) for code, ids in found.items()}
+def _language_ids(
+    ids_by_code: Mapping[str, conventions.AddedLanguageIds],
+) -> dict[str, LanguageIds]:
+    return {code: LanguageIds(**vars(ids)) for code, ids in ids_by_code.items()}
 
 
 WEIGHTS_FILE = "weights.bin"
@@ -187,7 +189,7 @@ class BundleWriter:
         self._checkpoint, self._model = checkpoint, model
         self._precision, self._name = precision, name
         quality = training_quality(checkpoint)
-        self._recorded = RecordedParity.of(quality, precision)
+        self._recorded = RecordedParity.from_quality(quality, precision)
         self._quality = {name: value for name, value in quality.items() if name != "parity"}
 
     def write(self, folder: Path) -> Bundle:
@@ -201,11 +203,11 @@ class BundleWriter:
 
     def write_card(self, folder: Path, parity: AnyParity | None) -> Bundle:
         """Add the model card and, where it was verified, the figures of the verification."""
-        own = self._checkpoint.files.get(CARD_FILE, b"").decode()
-        card = bundle_card(own, self._name, self._precision, parity, self._recorded)
+        checkpoint_card = self._checkpoint.files.get(CARD_FILE, b"").decode()
+        card = render_card(checkpoint_card, self._name, self._precision, parity, self._recorded)
         (folder / CARD_FILE).write_text(card, encoding="utf-8")
-        found = {"parity": parity.as_json()} if parity else {}
-        return self._seal(folder, self._quality | found)
+        figures = {"parity": parity.as_json()} if parity else {}
+        return self._seal(folder, self._quality | figures)
 
     def _seal(self, folder: Path, quality: dict[str, Any]) -> Bundle:
         config, model = self._checkpoint.config, self._model
@@ -219,7 +221,7 @@ class BundleWriter:
             precision=self._precision,
             source_languages=source_languages,
             target_languages=target_languages,
-            tokens=tokens_of(config, conventions),
+            tokens=list_special_tokens(config, conventions),
             limits=model.limits,
             graphs={graph.name: graph.spec(f"{graph.name}.onnx") for graph in model.graphs},
             states=model.states,
@@ -230,12 +232,12 @@ class BundleWriter:
             chat_template=conventions.chat_template,
             translation_message=dict(conventions.translation_message),
             generation=dict(conventions.generation),
-            logits_processors=processors_of(conventions),
+            logits_processors=read_logits_processors(conventions),
             alignment_heads=model.alignment_heads,
             attention={str(kind): shape for kind, shape in model.attention.items()},
             quality=quality,
-            encoder=encoder_of(config, conventions),
-            picture=picture_of(config),
+            encoder=build_encoder_spec(config, conventions),
+            picture=build_picture_spec(config),
         )
         write_manifest(folder, manifest)
         return open_bundle(folder)
@@ -312,13 +314,13 @@ def _write(
     if not is_quantised or not isinstance(checkpoint.config, DecoderOnlyConfig):
         return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
     from export.bundling.running import (
-        outliers_of,  # needs ONNX Runtime, as nothing else here does
+        find_outliers,  # needs ONNX Runtime, as nothing else here does
     )
 
     with tempfile.TemporaryDirectory(dir=folder) as inner:
         _, bundle = _write_with(None, checkpoint, Path(inner), precision, name)
-        found = outliers_of(bundle)
-    return _write_with(found, checkpoint, folder, precision, name)
+        outliers = find_outliers(bundle)
+    return _write_with(outliers, checkpoint, folder, precision, name)
 
 
 def _write_with(

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from export.graph.functions import BLOCK_QUANTIZED_LINEAR, parsed
+from export.graph.functions import BLOCK_QUANTIZED_LINEAR, parse_function
 from export.graph.writer import Array, GraphWriter, Value
 
 NO_OUTLIERS: Mapping[str, Array] = {}
@@ -51,7 +51,7 @@ class BlockQuantiser:
         if self._bits == 8:
             return self.score(x, name, weight, bias)
         levels, scale, rest = four_bits(weight)
-        small, of_large = self._parted(x, name, weight)
+        small, of_large = self._split_outliers(x, name, weight)
         y = self._multiply(small, name, weight.shape, 4, pack_blocks(levels), scale, bias)
         if rest.any():
             y = y + self._times_rest(small, name, rest, weight.shape[1])
@@ -60,11 +60,11 @@ class BlockQuantiser:
     def score(self, x: Value, name: str, table: Array, bias: Array | None) -> Value:
         """Multiply x [..., in] by a table of words [words, in]: [..., words]."""
         levels, scale = eight_bits(table)
-        small, of_large = self._parted(x, name, table)
+        small, of_large = self._split_outliers(x, name, table)
         y = self._multiply(small, name, table.shape, 8, levels, scale, bias)
         return y if of_large is None else y + of_large
 
-    def _parted(self, x: Value, name: str, weight: Array) -> tuple[Value, Value | None]:
+    def _split_outliers(self, x: Value, name: str, weight: Array) -> tuple[Value, Value | None]:
         """Return x with zeros in place of its outlying inputs, and their product with the weight;
         None if there are none.
         """
@@ -121,7 +121,7 @@ class BlockQuantiser:
         weights = graph.weight(f"{name}.int{bits}", levels), graph.weight(f"{name}.scale", scale)
         added = bias if bias is None else graph.weight(f"{name}.bias", bias.astype(np.float32))
         sizes = {"N": shape[0], "K": shape[1], "bits": bits}
-        function = parsed(BLOCK_QUANTIZED_LINEAR)
+        function = parse_function(BLOCK_QUANTIZED_LINEAR)
         return graph.call(function, x, *weights, added, types=[x.dtype], **sizes)[0]
 
     def _times_rest(self, x: Value, name: str, rest: Array, in_dim: int) -> Value:
@@ -169,18 +169,18 @@ def _by_parts(quantise: Callable[[Array], tuple[Array, ...]], weight: Array) -> 
     """Quantise some rows at a time: tables are large, and several arrays of their size are made."""
     starts = range(0, len(weight), ROWS_AT_ONCE)
     parts = [quantise(weight[start : start + ROWS_AT_ONCE]) for start in starts]
-    return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
 def _eight_bits(weight: Array) -> tuple[Array, Array]:
     blocks, source = in_blocks(weight, BLOCK), in_blocks(weight, SOURCE_BLOCK)
     steps = _eight_bit_steps(source)
-    kept = np.where(_lie_on(source, steps), steps, 0)
-    kept = np.repeat(kept, HALVES, axis=1)[:, : blocks.shape[1]]
+    source_steps = np.where(_lie_on(source, steps), steps, 0)
+    source_steps = np.repeat(source_steps, HALVES, axis=1)[:, : blocks.shape[1]]
     sample = blocks[:NUM_SAMPLE_ROWS]
     is_mxfp4 = _lie_on(sample, _eight_bit_steps(sample, OF_MXFP4)).all()
-    own = _eight_bit_steps(blocks, OF_MXFP4 if is_mxfp4 else EIGHT_BITS)
-    scale = np.where(kept > 0, kept, own)
+    block_steps = _eight_bit_steps(blocks, OF_MXFP4 if is_mxfp4 else EIGHT_BITS)
+    scale = np.where(source_steps > 0, source_steps, block_steps)
     levels = np.rint(blocks / scale[:, :, None]) + 128
     return levels.astype(np.uint8), scale
 
@@ -235,15 +235,15 @@ def _steps(blocks: Array, low: Array) -> tuple[Array, Array]:
     span = np.maximum(blocks.max(axis=2) - low, SMALLEST_SCALE)
     gaps = np.diff(np.sort(blocks, axis=2), axis=2)
     smallest = np.where(gaps > span[:, :, None] / 16, gaps, np.inf).min(axis=2)
-    found, is_grid = span / 15, np.zeros(span.shape, bool)
+    steps, is_grid = span / 15, np.zeros(span.shape, bool)
     for num_steps in (1, 2, 3):
         step = span / np.clip(np.rint(num_steps * span / smallest), 1, 15)
         levels = (blocks - low[:, :, None]) / step[:, :, None]
         lies_on = (np.abs(levels - np.rint(levels)) < TOLERANCE).all(axis=2)
-        found, is_grid = np.where(lies_on & ~is_grid, step, found), is_grid | lies_on
+        steps, is_grid = np.where(lies_on & ~is_grid, step, steps), is_grid | lies_on
         if is_grid.all():
             break
-    return found.astype(np.float32), is_grid
+    return steps.astype(np.float32), is_grid
 
 
 def pack_blocks(levels: Array) -> Array:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from export.graph.functions import parsed, token_choice
+from export.graph.functions import parse_function, token_choice
 from export.graph.model import TARGETS, ExportedModel
 from export.graph.writer import Array, GraphWriter, Value
 from serving.bundle.manifest import (
@@ -56,7 +56,7 @@ def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
     width, window = columns.width, columns.window
     in_blocks = isinstance(width, int) and width >= LEAST_IN_BLOCKS and width % BLOCK == 0
     num_blocks = width // BLOCK if isinstance(width, int) and in_blocks else None
-    function = parsed(token_choice(window, num_blocks, BLOCK))
+    function = parse_function(token_choice(window, num_blocks, BLOCK))
     types = ("float32", "int64", "float32")
     top_logp, places, normaliser = graph.call(
         function, logits, graph.switch(WANTS_LOGP), types=types, number=window
@@ -75,9 +75,9 @@ def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> Non
 
 
 def _write(
-    graph: GraphWriter, columns: Columns, scores: Mapping[str, Value], found: tuple[Value, ...]
+    graph: GraphWriter, columns: Columns, scores: Mapping[str, Value], best: tuple[Value, ...]
 ) -> None:
-    normaliser, top_logp, places = found
+    normaliser, top_logp, places = best
     top_ids = columns.token_ids(places) if columns.token_ids else places
     rows = columns.rows
     for name, value in scores.items():
@@ -119,7 +119,7 @@ def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:
 def select_graph(vocab_size: int) -> GraphWriter:
     graph = GraphWriter(SELECT)
     logp = graph.input("logp", "float32", (vocab_size,))
-    token_ids, is_dead = _Selection(graph, vocab_size).draw(_edited(graph, logp, vocab_size))
+    token_ids, is_dead = _Selection(graph, vocab_size).draw(_edit_scores(graph, logp, vocab_size))
     chosen = graph.op.GatherElements(logp, token_ids, axis=1)
     for name, value, dtype in (
         ("token_ids", token_ids, "int64"),
@@ -130,7 +130,7 @@ def select_graph(vocab_size: int) -> GraphWriter:
     return graph
 
 
-def _edited(graph: GraphWriter, logp: Value, vocab_size: int) -> Value:
+def _edit_scores(graph: GraphWriter, logp: Value, vocab_size: int) -> Value:
     """Change single scores as `serving.engine.decoding.logit_edits.change` does, in double
     precision. A bias of -inf is a ban. [batch, vocab] -> [batch, vocab].
     """
@@ -217,8 +217,8 @@ class _Selection:
         low, high = self._float(LEAST_LOG), self._float(1)
         for _ in range(NUM_HALVINGS):
             middle = (low + high) * self._float(0.5)
-            found = op.ReduceSum(self._above(logs, middle, weights), self._graph.ints(1))
-            is_enough = found.cast("float64") >= limit
+            mass = op.ReduceSum(self._above(logs, middle, weights), self._graph.ints(1))
+            is_enough = mass.cast("float64") >= limit
             low = middle.where(is_enough, low)
             high = high.where(is_enough, middle)
         return low, high
@@ -270,19 +270,21 @@ class _Blocks:
         sums then. If they never do: the last token with any weight.
         """
         op, graph = self._op, self._graph
-        target = self._within(target, self.total)
+        target = self._limit_to_total(target, self.total)
         block = self._num_passed(self._sums, target, self._num_blocks)
         sum_then = op.GatherElements(self._sums, block, axis=1)
         before = sum_then - op.GatherElements(self._block_sums, block, axis=1)
         weights = op.GatherND(self._blocks, block, batch_dims=1).cast("float64")
         sums = op.CumSum(weights, graph.constant(1, "int64"))
-        inner = self._within(target - before, op.Gather(sums, graph.ints(SCAN_BLOCK - 1), axis=1))
+        inner = self._limit_to_total(
+            target - before, op.Gather(sums, graph.ints(SCAN_BLOCK - 1), axis=1)
+        )
         place = self._num_passed(sums, inner, SCAN_BLOCK)
         sum_then = (before + op.GatherElements(sums, place, axis=1)).minimum(sum_then)
         token_ids = block * SCAN_BLOCK + place
         return token_ids.minimum(self._vocab_size - 1), sum_then
 
-    def _within(self, target: Value, total: Value) -> Value:
+    def _limit_to_total(self, target: Value, total: Value) -> Value:
         """Prevent that rounding finds a token without weight."""
         target = target.maximum(self._graph.constant([[0]], "float64"))
         return target.minimum(total * self._graph.constant([[ALMOST_ONE]], "float64"))

@@ -340,6 +340,6 @@ def attention_to_states(key_dim: int, padding: int, is_additive: bool) -> str:
 
 
 @cache
-def parsed(text: str) -> ir.Function:
+def parse_function(text: str) -> ir.Function:
     """Return the function that a text in ONNX's notation defines."""
     return ir.serde.deserialize_function(onnx.parser.parse_function(text))

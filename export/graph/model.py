@@ -88,20 +88,20 @@ class Weights:
     ) -> None:
         self._arrays, self._quantised, self.store = arrays, quantised or {}, store
         self._report, self.outliers = report, outliers
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
         self._problems: dict[str, str] = {}
 
     def take(self, name: str, *shape: int) -> Array:
         """Return the weight ``name``, which must have ``shape`` and finite values."""
-        if name not in self._taken:
+        if name not in self._used:
             self._report()
-        self._taken.add(name)
+        self._used.add(name)
         array = self._arrays.get(name)
         if array is None:
             self._problems[name] = f"{name}: missing"
         elif array.shape != shape:
-            found, expected = list(array.shape), list(shape)
-            self._problems[name] = f"{name}: has shape {found}, expected {expected}"
+            actual, expected = list(array.shape), list(shape)
+            self._problems[name] = f"{name}: has shape {actual}, expected {expected}"
         elif not np.isfinite(array).all():
             self._problems[name] = f"{name}: holds values that are not finite"
         else:
@@ -119,19 +119,19 @@ class Weights:
         """Return how the source quantised the weights ``names``, side by side; None if it did not.
         They have one input, whose rows it clipped alike. sizes: output channels of each.
         """
-        found = [self._quantised.get(name) for name in names]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found):
+        quantised = [self._quantised.get(name) for name in names]
+        parts = [part for part in quantised if part is not None]
+        if len(parts) < len(quantised):
             return None
-        scales = [np.full(size, q.scale, np.float32) for q, size in zip(known, sizes, strict=True)]
-        ranges = [each.input_range for each in known if each.input_range is not None]
+        scales = [np.full(size, q.scale, np.float32) for q, size in zip(parts, sizes, strict=True)]
+        ranges = [part.input_range for part in parts if part.input_range is not None]
         return ChannelScales(
-            np.concatenate(scales), max(ranges) if len(ranges) == len(known) else None
+            np.concatenate(scales), max(ranges) if len(ranges) == len(parts) else None
         )
 
     def finish(self, folder: Path) -> None:
         """Raise CheckpointError if anything taken was wrong or anything given was not used."""
-        unused = sorted(self._arrays.keys() - self._taken)
+        unused = sorted(self._arrays.keys() - self._used)
         problems = [*self._problems.values(), *(f"{name}: not expected" for name in unused)]
         if problems:
             raise CheckpointError(folder, problems)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.graph.functions import QUANTIZED_LINEAR, parsed
+from export.graph.functions import QUANTIZED_LINEAR, parse_function
 from export.graph.writer import Array, GraphWriter, Value
 
 LEVELS = 127  # symmetric: -127..127
@@ -93,7 +93,7 @@ class RowQuantiser:
         copy = f".{self._uses[name]}" if name in self._uses else ""
         self._uses[name] += 1
         [y] = self._graph.call(
-            parsed(QUANTIZED_LINEAR),
+            parse_function(QUANTIZED_LINEAR),
             x,
             self._graph.weight(f"{name}.int8{copy}", weight_levels),
             self._graph.weight(f"{name}.scale", scale),
@@ -107,12 +107,12 @@ class RowQuantiser:
         """Return rows of a table [words, dim] that its source holds with one step, times scale."""
         graph = self._graph
         rows, steps = quantise_rows(table, channels)
-        found = graph.op.Gather(graph.weight(f"{name}.rows", rows), ids)
+        rows_of_ids = graph.op.Gather(graph.weight(f"{name}.rows", rows), ids)
         step = graph.constant(steps[0] * np.float32(scale), "float32")
-        vectors: Value = graph.op.DequantizeLinear(found, step, self._zero_point)
+        vectors: Value = graph.op.DequantizeLinear(rows_of_ids, step, self._zero_point)
         return vectors
 
-    def signed(self, x: Value, channels: ChannelScales | None) -> tuple[Value, Value]:
+    def quantise_signed(self, x: Value, channels: ChannelScales | None) -> tuple[Value, Value]:
         """Return int8 levels of x [..., in], and the value of a level: [], or [..., 1] of
         each row.
         """

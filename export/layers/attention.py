@@ -14,7 +14,7 @@ from export.graph.functions import (
     INT8_CROSS_ATTENTION,
     SELF_ATTENTION,
     attention_to_states,
-    parsed,
+    parse_function,
     quantize_memory,
     weights_of_source,
 )
@@ -112,7 +112,9 @@ def attend_to_states(
         text = attention_to_states(dim, -dim % ALIGNED, score is not None)
         inputs = query, keys, values, lengths, *vectors
         types = ("float32", "float32")
-        weights, context = layers.graph.call(parsed(text), *inputs, types=types, scale=scale)
+        weights, context = layers.graph.call(
+            parse_function(text), *inputs, types=types, scale=scale
+        )
         return weights, context
     if score is not None:
         scores = additive_scores(layers, query, keys, score, dim)
@@ -197,7 +199,7 @@ class AttentionSizes:
         counts = {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
         return {**counts, "scale": self.scale, "softcap": self.cap or 0.0}
 
-    def capped(self, scores: Value) -> Value:
+    def apply_cap(self, scores: Value) -> Value:
         """Limit scores smoothly, if there is a cap."""
         return scores if self.cap is None else (scores / self.cap).tanh() * self.cap
 
@@ -206,7 +208,7 @@ class AttentionSizes:
         axis = LENGTH if kind is StateKind.APPEND else SOURCE
         shape = (self.num_kv_heads, axis, self.head_dim)
         names = (f"{name}_{part}.{layer}" for part in ("key", "value"))
-        return [StateSpec(each, kind, shape, self.target.dtype) for each in names]
+        return [StateSpec(state_name, kind, shape, self.target.dtype) for state_name in names]
 
 
 def self_attention(
@@ -232,7 +234,7 @@ def self_attention(
         "local_window_size": heads.window or -1,
     }
     if not heads.target.is_cuda:
-        function, inputs = parsed(SELF_ATTENTION), (qkv, *past, total_lengths, longest)
+        function, inputs = parse_function(SELF_ATTENTION), (qkv, *past, total_lengths, longest)
         options = *rotary, bias, heads.sinks
         mixed, keys, values = graph.call(function, *inputs, *options, **attributes)
         return mixed, keys, values
@@ -257,8 +259,8 @@ def cross_attention(
         return _masked_attention(query, memory, source_lengths, heads)[0]
     no_keys = query.graph.ints(0, heads.kv_dim)
     inputs = query, *memory, source_lengths, no_keys
-    [found] = query.graph.call(parsed(CROSS_ATTENTION), *inputs, **heads.attributes)
-    return found
+    [output] = query.graph.call(parse_function(CROSS_ATTENTION), *inputs, **heads.attributes)
+    return output
 
 
 def int8_cross_attention(
@@ -274,7 +276,7 @@ def int8_cross_attention(
     if it is bound to the same buffer.
     """
     inputs = query, *memory, source_lengths, query.graph.ints(0, heads.kv_dim), *steps
-    return query.graph.call(parsed(INT8_CROSS_ATTENTION), *inputs, **heads.attributes)
+    return query.graph.call(parse_function(INT8_CROSS_ATTENTION), *inputs, **heads.attributes)
 
 
 def cross_attention_weights(
@@ -290,12 +292,12 @@ def cross_attention_weights(
         sizes = heads.num_kv_heads, heads.group, heads.head_dim
         text = weights_of_source(*sizes, keys.dtype, is_capped=heads.cap is not None)
         inputs, types = (query, keys, source_lengths), ["float32"]
-        [weights] = query.graph.call(parsed(text), *inputs, types=types, **heads.attributes)
+        [weights] = query.graph.call(parse_function(text), *inputs, types=types, **heads.attributes)
         return weights
     queries = split_heads(query, heads).cast("float32") * heads.scale
     grouped = queries.reshape(0, heads.num_kv_heads, heads.group, 1, heads.head_dim)
     sums = (grouped * keys.cast("float32").unsqueeze(2)).sum(-1)
-    scores = heads.capped(sums.reshape(0, heads.num_heads, -1))
+    scores = heads.apply_cap(sums.reshape(0, heads.num_heads, -1))
     within = is_real(scores.max(1, keepdims=False), source_lengths).unsqueeze(1)
     return softmax_within(scores, within)
 
@@ -316,14 +318,14 @@ class SourceTokens:
             last = op.CumSum(within, graph.constant(0, "int64")) - 1
             self._token_at = op.Reshape(last, op.Shape(ids))  # of padding: the row's last token
             self._place_of = op.Reshape(op.NonZero(within), flat)
-        self.ids = self.of_each(ids)
-        self.positions = self.of_each(positions_from_zero(ids))
+        self.ids = self.pack_tokens(ids)
+        self.positions = self.pack_tokens(positions_from_zero(ids))
 
-    def of_each(self, x: Value) -> Value:
+    def pack_tokens(self, x: Value) -> Value:
         """Return the tokens' values of x [batch, source]."""
         return self._op.Gather(x.reshape(-1), self._place_of) if self._is_packed else x
 
-    def of_rows(self, x: Value, dim: int) -> Value:
+    def pack_rows(self, x: Value, dim: int) -> Value:
         """Return the tokens' vectors of x [batch, source, dim]."""
         return self._op.Gather(x.reshape(-1, dim), self._place_of) if self._is_packed else x
 
@@ -346,16 +348,16 @@ class SourceTokens:
         if self._is_packed:
             inputs = qkv, self._lengths, self._token_at, self._place_of, bias
             [mixed] = graph.call(
-                parsed(ENCODER_ATTENTION), *inputs, types=[qkv.dtype], **heads.attributes
+                parse_function(ENCODER_ATTENTION), *inputs, types=[qkv.dtype], **heads.attributes
             )
             return mixed, None
         query, *key_value = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
-        key, value = (split_heads(each, heads) for each in key_value)
+        key, value = (split_heads(part, heads) for part in key_value)
         return _masked_attention(query, (key, value), self._lengths, heads, bias)
 
     def quantize(self, keys_values: Value, heads: AttentionSizes) -> list[Value]:
         """Return the levels and the steps of the tokens' keys and values; see `quantize_memory`."""
-        function = parsed(quantize_memory(heads.num_kv_heads, heads.head_dim))
+        function = parse_function(quantize_memory(heads.num_kv_heads, heads.head_dim))
         inputs, types = (
             (keys_values, self._lengths, self._token_at),
             ("int8",) * 2 + ("float32",) * 2,
@@ -380,9 +382,9 @@ def _masked_attention(
     """Attend by standard operators, for CUDA. There GroupQueryAttention writes present keys and
     values even if they are not used. The softmax is in fp32. Returns mixed values, and the weights.
     """
-    keys, values = (_repeat(each, heads) for each in key_value)
+    keys, values = (_repeat(part, heads) for part in key_value)
     queries = split_heads(query * heads.scale, heads)
-    scores = heads.capped((queries @ keys.transpose(0, 1, 3, 2)).cast("float32"))
+    scores = heads.apply_cap((queries @ keys.transpose(0, 1, 3, 2)).cast("float32"))
     if bias is not None:
         scores = scores + bias.cast("float32")
     any_head = scores.max(1, 2, keepdims=False)  # [batch, source], for its shape

@@ -17,7 +17,7 @@ from export.graph.model import TARGETS, Weights
 from export.graph.quantise import ChannelScales, RowQuantiser
 from export.graph.writer import Array, GraphWriter, Value
 from models.configs.transformer import GateLimits
-from models.layers.equations import activated
+from models.layers.equations import apply_gate
 from serving.bundle.manifest import BATCH, Precision, StateKind, StateSpec
 
 ALIGNED = 4  # numbers from one aligned address to the next
@@ -49,7 +49,7 @@ class HeadLayout:
         first, rest = self.places[:number], self.places[number:]
         return HeadLayout(first, self.padded_size), HeadLayout(rest, self.padded_size)
 
-    def of_first(self, size: int) -> "HeadLayout":
+    def with_first(self, size: int) -> "HeadLayout":
         """Return the layout of heads of ``size`` numbers that do not rotate, as long as these."""
         return HeadLayout(tuple(range(size)), self.padded_size)
 
@@ -136,7 +136,7 @@ class Layers:
         weights = [self.weights.take(f"{name}.weight", out, in_dim) for name, out in sizes]
         biases = [self.weights.take(f"{name}.bias", out) for name, out in sizes if bias]
         if into is not None:
-            weights, biases = ([into.spread(each) for each in all_] for all_ in (weights, biases))
+            weights, biases = ([into.spread(part) for part in all_] for all_ in (weights, biases))
         if out_of is not None:
             weights = [out_of.spread(weight.T).T for weight in weights]
         channels = self.weights.channels([f"{name}.weight" for name in names], map(len, weights))
@@ -288,7 +288,7 @@ def feed_forward(
     if limits is not None:
         (gate, up), (least, most) = parts, limits.up
         parts = [gate.minimum(limits.gate), up.maximum(least).minimum(most)]
-    inner = activated(ACTIVATIONS[activation], *parts)
+    inner = apply_gate(ACTIVATIONS[activation], *parts)
     return layers.linear(inner, [f"{name}.down"], ffn_dim, [d_model], bias=bias)
 
 

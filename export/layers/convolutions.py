@@ -31,7 +31,12 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
     """
 
     def __init__(
-        self, config: Config, layers: Layers, words: VocabularyGraph, dim: int, kept: Sequence[int]
+        self,
+        config: Config,
+        layers: Layers,
+        words: VocabularyGraph,
+        dim: int,
+        window_sizes: Sequence[int],
     ) -> None:
         super().__init__(config, layers)
         self.words, self.dim = words, dim
@@ -41,7 +46,7 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
         self.values = layers.state("values", StateKind.CONSTANT, *memory_shape)
         self.windows = {
             layer: layers.state(f"window.{layer}", StateKind.REPLACE, 1, size)
-            for layer, size in enumerate(kept)
+            for layer, size in enumerate(window_sizes)
             if size
         }
 

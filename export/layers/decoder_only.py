@@ -189,18 +189,18 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         graph, heads, states = self.graph, self.heads[layer], self.states[layer]
         capacity, num_parts = self.config.context_length, len(total_lengths)
         parts = _single_tokens(qkv, num_parts) if num_parts > 1 else [qkv]
-        past, found = [graph.state_input(state) for state in states], []
+        past, next_states = [graph.state_input(state) for state in states], []
         for i, (part, total) in enumerate(zip(parts, total_lengths, strict=True)):
             key, value = past
             mixed, *past = self_attention(part, (key, value), total, capacity, heads)
-            found.append(mixed)
+            next_states.append(mixed)
             if self.weights_of is not None:
                 weights = self.weights_of(heads).weights(part, past[0])
                 self.attention_outputs.add(AttentionKind.DECODER, weights)
             for state, after in zip(states, past, strict=True):
                 suffix = "" if i + 1 == num_parts else f".{i}"
                 graph.output(f"{state.name}.next{suffix}", after, state.dtype, state.shape)
-        return graph.op.Concat(*found, axis=1) if num_parts > 1 else found[0]
+        return graph.op.Concat(*next_states, axis=1) if num_parts > 1 else next_states[0]
 
 
 def _single_tokens(x: Value, count: int) -> list[Value]:

@@ -43,7 +43,7 @@ class EncoderGraph(ABC, Generic[Config]):
         names = ("encode", ENCODE_ATTENTION)
         in_blocks = cls.is_in_blocks(config)
         layers = [Layers(GraphWriter(n), weights, precision, in_blocks=in_blocks) for n in names]
-        parts = [cls(config, each) for each in layers]
+        parts = [cls(config, layer) for layer in layers]
         for part in parts:
             part.write()
         limits, shapes = Limits(config.max_source_tokens, 0), parts[-1].attention_outputs.shapes
@@ -94,7 +94,7 @@ def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
         if dense.norm_epsilon is not None:
             x = layers.layer_norm(x, f"head.dense.{number}.norm", dim, dense.norm_epsilon)
     if isinstance(config.head, EmbeddingHead):
-        embedding = _normalised(layers, x, dim) if config.head.normalised else x.cast("float32")
+        embedding = _normalise(layers, x, dim) if config.head.normalised else x.cast("float32")
         layers.graph.output(EMBEDDING, embedding, "float32", (dim,))
     else:
         size = len(config.labels)
@@ -112,14 +112,14 @@ def put_masked_words(
     op, dim, size = layers.op, config.vector_dim, config.vocab_size
     is_mask = op.Equal(ids.reshape(-1), layers.graph.constant(head.mask_id, "int64"))
     places = op.NonZero(is_mask).reshape(-1)  # [masks]
-    found = op.Gather(x.reshape(-1, dim), places)
-    found = layers.linear(found, ["head.dense"], dim, [dim], bias=True)
-    found = ACTIVATIONS[head.activation](found)
-    found = layers.layer_norm(found, "head.norm", dim, head.norm_epsilon)
+    scored = op.Gather(x.reshape(-1, dim), places)
+    scored = layers.linear(scored, ["head.dense"], dim, [dim], bias=True)
+    scored = ACTIVATIONS[head.activation](scored)
+    scored = layers.layer_norm(scored, "head.norm", dim, head.norm_epsilon)
     weight = layers.weights.take("embedding.weight", size, dim)
     bias = layers.weights.take("head.bias", size)
     channels = layers.weights.channels(["embedding.weight"], [size])
-    logits = layers.score(found, "embedding", weight, bias, channels).cast("float32")
+    logits = layers.score(scored, "embedding", weight, bias, channels).cast("float32")
     window = min(WINDOW, size)
     best = op.TopK(op.LogSoftmax(logits, axis=-1), layers.graph.ints(window), axis=-1, _outputs=2)
     for name, values in zip((TOP_LOGP, TOP_IDS), best, strict=True):
@@ -136,7 +136,7 @@ def _at_places(values: Value, places: Value, ids: Value, window: int) -> Value:
     return op.Reshape(filled, op.Concat(op.Shape(ids), width, axis=0))
 
 
-def _normalised(layers: Layers, x: Value, dim: int) -> Value:
+def _normalise(layers: Layers, x: Value, dim: int) -> Value:
     """Scale x [batch, dim] to length 1."""
     x = x.cast("float32")
     length = layers.graph.op.Sqrt(layers.dot(x, x, dim))
@@ -147,8 +147,8 @@ def pool(x: Value, ids: Value, lengths: Value, ways: tuple[str, ...]) -> Value:
     """Return vectors [batch, len(ways) * dim] of tokens x [batch, source, dim], of padded ``ids``
     [batch, source].
     """
-    found = [POOLING[way](x, ids, lengths) for way in ways]
-    return found[0] if len(found) == 1 else x.graph.op.Concat(*found, axis=-1)
+    pooled = [POOLING[way](x, ids, lengths) for way in ways]
+    return pooled[0] if len(pooled) == 1 else x.graph.op.Concat(*pooled, axis=-1)
 
 
 def _sum(x: Value, ids: Value, lengths: Value) -> Value:

@@ -35,7 +35,7 @@ def mixture_of_experts(
         one = _Expert(layers, f"{name}.experts.{number}", d_model, config, activation)
         then = partial(one.add, total, tokens, share, rows)
         is_used = op.Size(rows) > 0
-        [total] = graph.branch(is_used, x.dtype, then, partial(_unchanged, total), 1)
+        [total] = graph.branch(is_used, x.dtype, then, partial(_keep_total, total), 1)
     if config.shared_ffn_dim is not None:
         dims = (d_model, config.shared_ffn_dim)
         shared = feed_forward(
@@ -57,10 +57,10 @@ class _Expert:
     def add(self, total: Value, tokens: Value, share: Value, rows: Value) -> list[Value]:
         """Return the total [tokens, d_model] with what the expert adds to ``rows`` of it."""
         op = self._layers.op
-        given, weights = op.Gather(tokens, rows), op.Gather(share, rows)
-        found = feed_forward(
+        expert_input, weights = op.Gather(tokens, rows), op.Gather(share, rows)
+        expert_output = feed_forward(
             self._layers,
-            given,
+            expert_input,
             self._name,
             self._dims,
             self._activation,
@@ -68,10 +68,10 @@ class _Expert:
             bias=self._config.bias,
             limits=self._config.limits,
         )
-        return [op.ScatterND(total, rows.unsqueeze(1), found * weights, reduction="add")]
+        return [op.ScatterND(total, rows.unsqueeze(1), expert_output * weights, reduction="add")]
 
 
-def _unchanged(total: Value) -> list[Value]:
+def _keep_total(total: Value) -> list[Value]:
     return [total.graph.op.Identity(total)]
 
 

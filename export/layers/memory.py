@@ -118,8 +118,8 @@ class Int8Memory(SourceMemory):
 
     def write(self, graph: GraphWriter, tokens: SourceTokens, keys_values: Value) -> None:
         written = tokens.quantize(keys_values, self.heads)
-        for state, each in zip(self.states, written, strict=True):
-            graph.state_output(state, each)
+        for state, next_value in zip(self.states, written, strict=True):
+            graph.state_output(state, next_value)
 
     def read(self, graph: GraphWriter) -> "ReadInt8":
         return ReadInt8(graph, self.heads, self.states)
@@ -135,10 +135,10 @@ class ReadInt8(ReadMemory):
 
     def attend(self, query: Value, lengths: Value) -> Value:
         steps = self._key_step, self._value_step
-        found, *levels = int8_cross_attention(query, self._memory, lengths, steps, self._heads)
-        for state, each in zip(self._levels, levels, strict=True):
-            self._graph.next_state(state, each)
-        return found
+        output, *quantised = int8_cross_attention(query, self._memory, lengths, steps, self._heads)
+        for state, value in zip(self._levels, quantised, strict=True):
+            self._graph.next_state(state, value)
+        return output
 
     def weights(self, query: Value, lengths: Value) -> Value:
         levels = query * self._key_step
@@ -249,26 +249,26 @@ class DecoderAttentionWeights:
         """
         heads, query = self.heads, self._query(qkv)
         like = query.cast("float32").max(-1, keepdims=False)  # CUDA has no maximum of bf16
-        own = positions_from_zero(like) + self.past_lengths.unsqueeze(1)
-        queries = _rotated(split_heads(query, heads), own, heads)
+        query_positions = positions_from_zero(like) + self.past_lengths.unsqueeze(1)
+        queries = _rotate_queries(split_heads(query, heads), query_positions, heads)
         scores = _scores(queries, keys[:, :, : self.attended], heads)
         if self.bias is not None:
             scores = scores + self.bias[:, :, :, : self.attended].cast("float32")
         sinks = None if heads.sinks is None else heads.sinks.reshape(1, -1, 1, 1)
-        return softmax_within(scores, self._within(scores, own), sinks)
+        return softmax_within(scores, self._mask_positions(scores, query_positions), sinks)
 
     def _query(self, qkv: Value) -> Value:
         heads = self.heads
         query: Value = qkv.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
         return query
 
-    def _within(self, scores: Value, own: Value) -> Value:
+    def _mask_positions(self, scores: Value, query_positions: Value) -> Value:
         """Return which positions each token may attend to: [batch, 1, tokens, attended]."""
         others = positions_from_zero(_any_query(scores)).unsqueeze(1)
-        own = own.unsqueeze(2)
-        within = others <= own
+        query_positions = query_positions.unsqueeze(2)
+        within = others <= query_positions
         if self.heads.window is not None:
-            within = within & (others > own - self.heads.window)
+            within = within & (others > query_positions - self.heads.window)
         return within.unsqueeze(1)
 
 
@@ -279,11 +279,11 @@ def _scores(queries: Value, keys: Value, heads: AttentionSizes) -> Value:
     queries = queries.cast("float32") * heads.scale
     if heads.group > 1:
         queries = queries.reshape(0, heads.num_kv_heads, -1, heads.head_dim)
-    scores = heads.capped(queries @ keys.cast("float32").transpose(0, 1, 3, 2))
+    scores = heads.apply_cap(queries @ keys.cast("float32").transpose(0, 1, 3, 2))
     return scores.reshape(0, heads.num_heads, -1, 0) if heads.group > 1 else scores
 
 
-def _rotated(queries: Value, positions: Value, heads: AttentionSizes) -> Value:
+def _rotate_queries(queries: Value, positions: Value, heads: AttentionSizes) -> Value:
     """Rotate queries [batch, heads, tokens, head_dim] as the operator does, by positions int32
     [batch, tokens]. Positions of padding may be beyond the last.
     """

@@ -153,14 +153,14 @@ def positions_of_layers(
     num_layers = config.encoder_layers if stack == "encoder" else config.decoder_layers
     if not isinstance(config.positions, Relative):
         return [_positions_of(layers, config, stack, capacity)] * num_layers
-    name, found = f"{stack}.positions.weight", config.positions
-    weight = layers.weights.take(name, found.num_buckets, config.num_biases(stack))
+    name, kind = f"{stack}.positions.weight", config.positions
+    weight = layers.weights.take(name, kind.num_buckets, config.num_biases(stack))
     is_encoder = stack == "encoder"
-    buckets = relative_buckets(found.num_buckets, found.max_distance, bidirectional=is_encoder)
+    buckets = relative_buckets(kind.num_buckets, kind.max_distance, bidirectional=is_encoder)
     window = config.imported.encoder_window if is_encoder else None
     tables = np.split(weight[buckets].T, weight.shape[1] // config.num_heads)
     different = [
-        RelativePositionsGraph(layers, f"{name}.{i}", _within(table, window), capacity)
+        RelativePositionsGraph(layers, f"{name}.{i}", _limit_to_window(table, window), capacity)
         for i, table in enumerate(tables)
     ]
     return different if len(different) == num_layers else different * num_layers
@@ -168,20 +168,20 @@ def positions_of_layers(
 
 def source_biases(positions: Sequence[PositionsGraph], ids: Value) -> list[Value | None]:
     """Return the bias of each layer."""
-    found = {each: each.source_bias(ids) for each in positions}
-    return [found[each] for each in positions]
+    biases = {embedding: embedding.source_bias(ids) for embedding in positions}
+    return [biases[embedding] for embedding in positions]
 
 
 def target_biases(positions: Sequence[PositionsGraph], past_lengths: Value) -> list[Value | None]:
     """Return the bias of each layer."""
-    found = {each: each.target_bias(past_lengths) for each in positions}
-    return [found[each] for each in positions]
+    biases = {embedding: embedding.target_bias(past_lengths) for embedding in positions}
+    return [biases[embedding] for embedding in positions]
 
 
 _NEVER = -30000.0  # a bias after which no weight is left; it may be added to others
 
 
-def _within(table: Array, window: int | None) -> Array:
+def _limit_to_window(table: Array, window: int | None) -> Array:
     """Return a table that reaches one offset beyond the window, which is never attended to."""
     if window is None:
         return table
@@ -227,15 +227,15 @@ def rotary_tables(
     return layers.float_weight(f"{name}.cos", cos), layers.float_weight(f"{name}.sin", sin)
 
 
-def rotated(x: Value, positions: Value, tables: tuple[Value, Value], num_heads: int) -> Value:
+def rotate(x: Value, positions: Value, tables: tuple[Value, Value], num_heads: int) -> Value:
     """Rotate queries or keys x [batch, tokens, num_heads * head_dim] by ``tables`` of cos and sin,
     as attention over a past does by itself. positions: int64 [batch, tokens].
     """
     cos, sin = tables
     assert cos.bare.shape is not None, "a table has a shape"
     attributes = {"num_heads": num_heads, "rotary_embedding_dim": 2 * cos.bare.shape.numpy()[1]}
-    found: Value = x.graph.ms.RotaryEmbedding(x, positions, cos, sin, **attributes)
-    return found
+    rotated_x: Value = x.graph.ms.RotaryEmbedding(x, positions, cos, sin, **attributes)
+    return rotated_x
 
 
 def reach_bias(ids: Value, window: int | None, *, is_causal: bool) -> Value | None:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from export.graph.cell_functions import GRU_CELL, GRU_RESET, GRU_UPDATE, LSTM_CELL
-from export.graph.functions import parsed
+from export.graph.functions import parse_function
 from export.graph.writer import Array, Value
 from export.layers.attention import is_real
 from export.layers.basic import Layers
@@ -75,8 +75,8 @@ class CellStep:
         return self._call(GRU_UPDATE, x, u, self.project_state(reset, 2, 3), hidden)
 
     def _call(self, function: str, *inputs: Value) -> State:
-        types = [inputs[0].dtype] * len(parsed(function).outputs)
-        return tuple(self._layers.graph.call(parsed(function), *inputs, types=types))
+        types = [inputs[0].dtype] * len(parse_function(function).outputs)
+        return tuple(self._layers.graph.call(parse_function(function), *inputs, types=types))
 
     def project_state(self, hidden: Value, first: int, last: int) -> Value:
         rows = slice(first * self._dim, last * self._dim)
@@ -139,7 +139,7 @@ class RecurrentLayers:
         """
         op = self._graph.op
         num_states, kind = CELLS[self._cell].num_states, OPERATORS[self._cell]
-        found = getattr(op, kind.name)(
+        results = getattr(op, kind.name)(
             x.cast(self._common_dtype).transpose(1, 0, 2),
             *self._operator_weights(depth),
             lengths,
@@ -148,21 +148,23 @@ class RecurrentLayers:
             **kind.options,
             _outputs=1 + num_states,
         )
-        outputs, *ends = [each.cast(self._layers.dtype) for each in found]
+        outputs, *ends = [value.cast(self._layers.dtype) for value in results]
         joined = outputs.transpose(2, 0, 1, 3)  # [batch, source, direction, hidden]
         states = [tuple(end[i] for end in ends) for i in range(len(self._ends))]
         return joined.reshape(0, 0, self._dim * len(self._ends)), states
 
     def _operator_weights(self, depth: int) -> list[Value]:
         """Return ONNX's W, R and B [direction, ...]."""
-        arrays = zip(*(self._ordered(f"l{depth}{end}", depth) for end in self._ends), strict=True)
+        arrays = zip(
+            *(self._order_blocks(f"l{depth}{end}", depth) for end in self._ends), strict=True
+        )
         name = f"{self._name}.l{depth}"
         return [
-            self._graph.weight(f"{name}.{part}", np.stack(each).astype(self._common_dtype))
-            for part, each in zip(("W", "R", "B"), arrays, strict=True)
+            self._graph.weight(f"{name}.{part}", np.stack(array).astype(self._common_dtype))
+            for part, array in zip(("W", "R", "B"), arrays, strict=True)
         ]
 
-    def _ordered(self, layer: str, depth: int) -> tuple[Array, Array, Array]:
+    def _order_blocks(self, layer: str, depth: int) -> tuple[Array, Array, Array]:
         """Return the weights of a direction with their blocks in ONNX's order."""
         blocks = [np.arange(self._dim) + i * self._dim for i in OPERATORS[self._cell].order]
         order = np.concatenate(blocks)
@@ -174,14 +176,14 @@ class RecurrentLayers:
     def _loop(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
         """Do what the operator does, one position after the other."""
         runs = [self._run(x, lengths, f"l{depth}{end}", depth) for end in self._ends]
-        outputs = [each for each, _ in runs]
+        outputs = [output for output, _ in runs]
         joined = outputs[0] if len(outputs) == 1 else self._graph.op.Concat(*outputs, axis=-1)
         return joined, [state for _, state in runs]
 
     def _run(self, x: Value, lengths: Value, layer: str, depth: int) -> tuple[Value, State]:
         """Read in one direction. The state of a row that has ended stays unchanged."""
         graph, op = self._graph, self._graph.op
-        directed = self._directed(x, lengths, layer)
+        directed = self._order_rows(x, lengths, layer)
         step, gates = self._project(directed, layer, self._input_dims[depth])
         any_gate = gates[:, :, 0].cast(self._common_dtype)
         is_real_token = is_real(any_gate, lengths).unsqueeze(2)
@@ -200,14 +202,14 @@ class RecurrentLayers:
         # This separates a Transpose from a MatMul: in fp16 ONNX Runtime would fuse the two and
         # crash on the loop.
         outputs = outputs.where(is_real_token, 0)
-        return self._directed(outputs, lengths, layer), (last,)
+        return self._order_rows(outputs, lengths, layer), (last,)
 
     def _zeros(self, gates: Value) -> Value:
         """Return zeros [batch, hidden] for gates [batch, source, gates * hidden]."""
         some = gates[:, 0][:, : self._dim]
         return some - some
 
-    def _directed(self, x: Value, lengths: Value, layer: str) -> Value:
+    def _order_rows(self, x: Value, lengths: Value, layer: str) -> Value:
         """Return rows of x [batch, source, features] in the order that this direction reads."""
         if not layer.endswith("_reverse"):
             return x
@@ -328,7 +330,7 @@ class ContextDecoder:
     def _project_state(self, hidden: Value) -> Value:
         bias = self._layers.weights.take("readout.state.bias", self._readout_dim)
         weight = self._readout_weight("readout.state", self._config.hidden_dim)
-        return self._layers.project(hidden, "readout.state", weight, self._apart(bias))
+        return self._layers.project(hidden, "readout.state", weight, self._split_pairs(bias))
 
     def _project(
         self, x: Value, gates: str, readout: str, in_dim: int, bias: Array | None = None
@@ -338,9 +340,11 @@ class ContextDecoder:
         return self._layers.project(x, f"{gates}+{readout}", joined, bias)
 
     def _readout_weight(self, name: str, in_dim: int) -> Array:
-        return self._apart(self._layers.weights.take(f"{name}.weight", self._readout_dim, in_dim))
+        return self._split_pairs(
+            self._layers.weights.take(f"{name}.weight", self._readout_dim, in_dim)
+        )
 
-    def _apart(self, rows: Array) -> Array:
+    def _split_pairs(self, rows: Array) -> Array:
         """Put maxout's pairs, 0 and 1, 2 and 3, ..., in two halves: 0, 2, ... before 1, 3, ..."""
         width = self._readout.width
         return np.concatenate([rows[i::width] for i in range(width)])

@@ -6,7 +6,7 @@ from export.graph.writer import Value
 from export.layers.attention import AttentionSizes, SourceTokens
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import AttentionOutputs, encoder_attention_weights
-from export.layers.positions import reach_bias, rotary_tables, rotated
+from export.layers.positions import reach_bias, rotary_tables, rotate
 from models.configs.rotary_encoder import RotaryStackConfig, RotaryWindow
 from serving.bundle.manifest import SOURCE, AttentionKind
 
@@ -51,7 +51,7 @@ class RotaryStackGraph:
             if config.num_types == 1:  # of all tokens
                 x = x + layers.float_weight("types.table", table[0])
             else:
-                types = tokens.of_each(self.graph.input("source_types", "int64", (SOURCE,)))
+                types = tokens.pack_tokens(self.graph.input("source_types", "int64", (SOURCE,)))
                 x = x + layers.lookup(types, "types.table", table)
         return self._norm(x, f"{name}_norm") if config.embedding_norm else x
 
@@ -62,30 +62,30 @@ class RotaryStackGraph:
             return self._norm(x + self._feed(x, name), f"{name}.feed_forward_norm")
         has_norm = config.has_attention_norm(layer)
         update = self._attend(self._norm(x, f"{name}.attention_norm") if has_norm else x, layer)
-        x = x + self._after(update, f"{name}.attention_output_norm")
+        x = x + self._normalise_update(update, f"{name}.attention_output_norm")
         update = self._feed(self._norm(x, f"{name}.feed_forward_norm"), name)
-        return x + self._after(update, f"{name}.feed_forward_output_norm")
+        return x + self._normalise_update(update, f"{name}.feed_forward_output_norm")
 
-    def _after(self, update: Value, name: str) -> Value:
+    def _normalise_update(self, update: Value, name: str) -> Value:
         return self._norm(update, name) if self.config.imported.sandwich_norms else update
 
     def _attend(self, x: Value, layer: int) -> Value:
         config, layers = self.config, self.layers
         name, size = f"{self.prefix}layers.{layer}.attention", config.d_model
         bias = config.imported.attention_bias
-        heads, reach = self._windowed if config.window_of(layer) else self._whole
+        heads, reach = self._local_heads if config.window_of(layer) else self._whole
         dims = [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim]
         parts = [f"{name}.{part}" for part in ("query", "key", "value")]
         qkv = layers.linear(x, parts, size, dims, bias=bias != "none", into=heads.layout)
         qkv = self._rotate(qkv, heads, name)
-        found, weights = self.tokens.attend(qkv, heads, reach)
+        attended, weights = self.tokens.attend(qkv, heads, reach)
         if self.attention_outputs.is_on:
             if weights is None:
                 spread = self.tokens.spread(qkv)
                 weights = encoder_attention_weights(spread, self.lengths, heads, reach)
             self.attention_outputs.add(AttentionKind.ENCODER, weights)
         output, has_bias = [f"{name}.output"], bias == "all"
-        return layers.linear(found, output, dims[0], [size], bias=has_bias, out_of=heads.layout)
+        return layers.linear(attended, output, dims[0], [size], bias=has_bias, out_of=heads.layout)
 
     @cached_property
     def _whole(self) -> tuple[AttentionSizes, Value | None]:
@@ -93,7 +93,7 @@ class RotaryStackGraph:
         return self._heads(None)
 
     @cached_property
-    def _windowed(self) -> tuple[AttentionSizes, Value | None]:
+    def _local_heads(self) -> tuple[AttentionSizes, Value | None]:
         return self._heads(self.config.window)
 
     def _heads(self, window: RotaryWindow | None) -> tuple[AttentionSizes, Value | None]:
@@ -127,8 +127,8 @@ class RotaryStackGraph:
             query = self._normalise(query, f"{name}.query_norm", heads)
             key = self._normalise(key, f"{name}.key_norm", heads)
         assert heads.rotary is not None, "a rotation has pairs"
-        query = rotated(query, positions, heads.rotary, heads.num_heads)
-        key = rotated(key, positions, heads.rotary, heads.num_kv_heads)
+        query = rotate(query, positions, heads.rotary, heads.num_heads)
+        key = rotate(key, positions, heads.rotary, heads.num_kv_heads)
         joined: Value = self.graph.op.Concat(query, key, value, axis=-1)
         return joined.squeeze(1) if is_packed else joined
 

@@ -74,13 +74,13 @@ def build_model(
     """
     layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
     words = VocabularyGraph(layers, config, (config.d_model, config.d_model), bias=None)
-    given = read_tokens(layers.graph)
-    x, states = words.embed(given.ids), list[StateSpec]()
+    inputs = read_tokens(layers.graph)
+    x, states = words.embed(inputs.ids), list[StateSpec]()
     for number in range(config.num_layers):
         layer = make_layer(config, layers, number)
-        x = layer.build(x, given.tokens)
+        x = layer.build(x, inputs.tokens)
         states += layer.states
-    x = layers.last_position(x, given.past_lengths, given.total_lengths)
+    x = layers.last_position(x, inputs.past_lengths, inputs.total_lengths)
     words.choose(layers.rms_norm(x, "norm", config.d_model, config.norm_epsilon))
     limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
     return ExportedModel((layers.graph,), tuple(states), limits)

@@ -39,7 +39,7 @@ class Tape:
         """Return the values [batch, value_dim] weighed by `query` [batch, key_dim] and the layer
         `score`, and the weights f32 [batch, length]. All are zeros where nothing is written.
         """
-        keys, values = self._written()
+        keys, values = self._cut_to_longest()
         scores = additive_scores(self._layers, query, keys, score, self._key_dim)
         within = is_real(scores, self._past_lengths)
         weights = softmax_within(scores, within).where(within, 0)  # 0 / 0 where nothing is written
@@ -58,7 +58,7 @@ class Tape:
         for state, tape, new in zip(self.states, self._tapes, (key, value), strict=True):
             graph.next_state(state, graph.op.ScatterND(tape, place, new))
 
-    def _written(self) -> tuple[Value, Value]:
+    def _cut_to_longest(self) -> tuple[Value, Value]:
         """Cut both at the longest row's end. On CUDA return all, as shapes are fixed there."""
         keys, values = self._tapes
         if self._layers.target.is_cuda:

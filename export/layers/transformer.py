@@ -116,8 +116,8 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         name = f"decoder.layers.{layer}.cross_attention"
         normed = self.before_sublayer(x, f"{name}_norm")
         query = self.project(normed, [f"{name}.query"], [self.heads.trained_query_dim])
-        found = self.attention_outputs.attend_to_source(query, memory, self.source_lengths)
-        update = self.join_heads(found, name)
+        attended = self.attention_outputs.attend_to_source(query, memory, self.source_lengths)
+        update = self.join_heads(attended, name)
         x = self.after_sublayer(x, update, f"{name}_norm")
         return self.feed_forward(x, f"decoder.layers.{layer}")
 
@@ -238,7 +238,9 @@ class SelfAttentionGraph(BaseTransformerGraph[Config]):
         qkv = self.queries_keys_values(self.before_sublayer(x, f"{name}_norm"), name)
         capacity = self.config.max_target_tokens
         heads, bias = self.heads_of(layer), self.biases[layer]
-        found, keys, values = self_attention(qkv, past, self.total_lengths, capacity, heads, bias)
+        attended, keys, values = self_attention(
+            qkv, past, self.total_lengths, capacity, heads, bias
+        )
         if self.attention_outputs.is_on:
             weights_of = DecoderAttentionWeights(self.past_lengths, self.attended, heads, bias)
             self.attention_outputs.add(
@@ -246,7 +248,7 @@ class SelfAttentionGraph(BaseTransformerGraph[Config]):
             )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
-        return self.after_sublayer(x, self.join_heads(found, name), f"{name}_norm")
+        return self.after_sublayer(x, self.join_heads(attended, name), f"{name}_norm")
 
     def _weights_if_asked(
         self, weights_of: DecoderAttentionWeights, qkv: Value, keys: Value

@@ -53,21 +53,25 @@ class TranslatorGraph(ABC, Generic[Config]):
 
         encode, step = part("encode"), part("step")
         steps = [step, part(STEP_ATTENTION)] if step.alignment_heads else [step]
-        for each in steps:
-            each.open()
+        for step_graph in steps:
+            step_graph.open()
         encode.write_encode()
-        for each in steps:
-            each.step()
+        for step_graph in steps:
+            step_graph.step()
         parts = [encode, *steps]
         if cls.has_attentive_encoder:
             parts.append(part(ENCODE_ATTENTION))
             parts[-1].write_encode()
         return ExportedModel(
-            tuple(each.graph for each in parts),
+            tuple(step_graph.graph for step_graph in parts),
             step.states,
             Limits(config.max_source_tokens, config.max_target_tokens, config.split_tokens),
             step.alignment_heads,
-            dict(chain.from_iterable(each.attention_outputs.shapes.items() for each in parts)),
+            dict(
+                chain.from_iterable(
+                    step_graph.attention_outputs.shapes.items() for step_graph in parts
+                )
+            ),
         )
 
     def write_encode(self) -> None:

@@ -133,7 +133,7 @@ class ShortlistInputs:
         """Return scores [batch, candidates] without the bias."""
         graph, op = self._graph, self._op
         assert self._layers.quantiser is not None
-        levels, step = self._layers.quantiser.signed(x, channels)
+        levels, step = self._layers.quantiser.quantise_signed(x, channels)
         table, scale = quantise_rows(weight, channels)
         rows = op.Gather(graph.weight(f"{name}.rows", table), self._candidates)  # [union, dim]
         zero = graph.constant(ZERO_POINT, "uint8")
@@ -159,8 +159,8 @@ class ShortlistInputs:
 
     def _gather(self, values: Value, index: Value) -> Value:
         op = self._op
-        found = op.GatherElements(values.reshape(1, -1), index.reshape(1, -1), axis=1)
-        return op.Reshape(found, op.Shape(index))
+        gathered = op.GatherElements(values.reshape(1, -1), index.reshape(1, -1), axis=1)
+        return op.Reshape(gathered, op.Shape(index))
 
     def _pick_float(self, logits: Value) -> Value:
         """Pick [batch, candidates] of [batch, vocab]."""

@@ -1,8 +1,7 @@
-"""Reading a checkpoint of any known format, which is recognised by the files themselves."""
+"""Reads a checkpoint of any known format, which is recognised by the files themselves."""
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,17 @@ from export.readers.marian import reader as marian
 from export.readers.toolkits import fairseq, joeynmt, opennmt, sockeye
 from models import checkpoint
 from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
+
+TORCH_SUFFIXES = (".pt", ".pth")
+REFUSALS = {  # of options that a format does not take
+    "context_length": "the context length of {} cannot be changed",
+    "adapters": "adapters are merged into Hugging Face folders only, not into {}",
+}
+HINTS = {  # by what is in a folder of no known format
+    "adapter_config.json": "it holds an adapter: export its base model, with --adapter",
+    "*.gguf": "it holds .gguf files: export one of them, not the folder",
+    "snapshots/*/config.json": "it is a cache of the hub: export a folder in its snapshots",
+}
 
 
 class CheckpointFormat(NamedTuple):
@@ -33,12 +43,9 @@ class CheckpointFormat(NamedTuple):
     takes: frozenset[str] = frozenset()
 
 
-TORCH_ENDINGS = (".pt", ".pth")
-
-
-def is_torch_checkpoint(source: Path) -> bool:
+def can_read_torch(source: Path) -> bool:
     """Return whether the source is a file of torch.save, or a folder with one."""
-    path = _torch_file(source)
+    path = _find_torch_file(source)
     return path is not None and is_torch_file(path)
 
 
@@ -52,32 +59,29 @@ def read_torch_checkpoint(source: Path) -> Checkpoint:
     The source is the file, or a folder that holds one such file. Raises CheckpointError with every
     problem.
     """
-    path = _torch_file(source)
+    path = _find_torch_file(source)
     if path is None:
         raise CheckpointError(source, ["it holds no checkpoint, or several"])
     tree = read_torch(path, opennmt.NAMES | fairseq.NAMES)
     keys = set(map(str, tree)) if isinstance(tree, dict) else set()
-    if {"model", "generator", "opt"} <= keys or ({"vocab", "opt"} <= keys and opennmt.shards(path)):
-        return replace(opennmt.read_checkpoint(path, tree), folder=source)
+    has_weights_beside = {"vocab", "opt"} <= keys and opennmt.find_shards(path)
+    if {"model", "generator", "opt"} <= keys or has_weights_beside:
+        return opennmt.read_checkpoint(path, tree, source)
     if "model" in keys and keys & {"args", "cfg"}:
-        return replace(fairseq.read_checkpoint(path, tree), folder=source)
-    found = f"found {', '.join(sorted(keys)[:10])}" if keys else "found no names"
-    raise CheckpointError(path, [f"it is no checkpoint of OpenNMT-py or fairseq: {found}"])
+        return fairseq.read_checkpoint(path, tree, source)
+    contents = f"found {', '.join(sorted(keys)[:10])}" if keys else "found no names"
+    raise CheckpointError(path, [f"it is no checkpoint of OpenNMT-py or fairseq: {contents}"])
 
 
-def _torch_file(source: Path) -> Path | None:
+def _find_torch_file(source: Path) -> Path | None:
     if source.is_file():
         return source
     if not source.is_dir():
         return None
-    paths = [path for path in source.iterdir() if path.suffix in TORCH_ENDINGS and path.is_file()]
+    paths = [path for path in source.iterdir() if path.suffix in TORCH_SUFFIXES and path.is_file()]
     return paths[0] if len(paths) == 1 else None
 
 
-REFUSALS = {  # of what a format does not take
-    "context_length": "the context length of {} cannot be changed",
-    "adapters": "adapters are merged into Hugging Face folders only, not into {}",
-}
 FORMATS = (
     CheckpointFormat(
         "a checkpoint folder of our own", checkpoint.is_checkpoint, checkpoint.load_checkpoint
@@ -94,9 +98,7 @@ FORMATS = (
     CheckpointFormat("a folder of JoeyNMT", joeynmt.can_read, joeynmt.read_checkpoint),
     CheckpointFormat("a folder of Sockeye", sockeye.can_read, sockeye.read_checkpoint),
     CheckpointFormat(
-        "a checkpoint of OpenNMT-py or fairseq",
-        is_torch_checkpoint,
-        read_torch_checkpoint,
+        "a checkpoint of OpenNMT-py or fairseq", can_read_torch, read_torch_checkpoint
     ),
 )
 
@@ -105,29 +107,24 @@ def read_model(
     source: Path, context_length: int | None = None, adapters: Sequence[Path] = ()
 ) -> Checkpoint:
     """Read a file or folder, a language model for texts of up to `context_length` tokens, with the
-    adapters of these folders merged. Raises CheckpointError with every problem found.
+    adapters of these folders merged. Raises CheckpointError with every problem.
     """
     if not source.exists():
         raise CheckpointError(source, ["there is no such file or folder"])
-    wishes: dict[str, Any] = {"context_length": context_length, "adapters": adapters}
-    wishes = {name: value for name, value in wishes.items() if value}
-    for known in FORMATS:
-        if known.can_read(source):
-            if refused := [name for name in wishes if name not in known.takes]:
-                problems = [REFUSALS[name].format(known.name) for name in refused]
+    options: dict[str, Any] = {"context_length": context_length, "adapters": adapters}
+    options = {name: value for name, value in options.items() if value}
+    for checkpoint_format in FORMATS:
+        if checkpoint_format.can_read(source):
+            refused = [name for name in options if name not in checkpoint_format.takes]
+            if refused:
+                problems = [REFUSALS[name].format(checkpoint_format.name) for name in refused]
                 raise CheckpointError(source, problems)
-            return recognise_translator(add_end_of_answer(known.read_checkpoint(source, **wishes)))
-    raise CheckpointError(source, _problems(source))
+            model = checkpoint_format.read_checkpoint(source, **options)
+            return recognise_translator(add_end_of_answer(model))
+    raise CheckpointError(source, _explain_unknown(source))
 
 
-HINTS = {  # by what is in a folder of no known format
-    "adapter_config.json": "it holds an adapter: export its base model, with --adapter",
-    "*.gguf": "it holds .gguf files: export one of them, not the folder",
-    "snapshots/*/config.json": "it is a cache of the hub: export a folder in its snapshots",
-}
-
-
-def _problems(source: Path) -> list[str]:
+def _explain_unknown(source: Path) -> list[str]:
     """Return why a source is not known: the problems of its `config.json`, if it has one."""
     path, problems = source / CONFIG_FILE, list[str]()
     if source.is_dir() and os.path.lexists(path):
@@ -136,5 +133,5 @@ def _problems(source: Path) -> list[str]:
         return problems or [nameless]
     if hints := [hint for files, hint in HINTS.items() if any(source.glob(files))]:
         return hints[:1]
-    names = ", ".join(known.name for known in FORMATS)
+    names = ", ".join(checkpoint_format.name for checkpoint_format in FORMATS)
     return [f"is none of the known formats: {names}"]

@@ -200,7 +200,10 @@ def evaluate_marks(
             click.echo(f"{bundle} cannot be scored on {test}: {error}", err=True)
             sys.exit(2)
     if wants_json:
-        report = {marks: [each.num_right, each.num_marks] for marks, each in scores.items()}
+        report = {
+            marks: [marked_score.num_right, marked_score.num_marks]
+            for marks, marked_score in scores.items()
+        }
         click.echo(json.dumps(report))
         return
     for marks, score in scores.items():

@@ -50,17 +50,19 @@ def confidence_report(
     Raises BundleError, and InputError for a model that does not translate or cannot be calibrated.
     """
     fitting, held_out = (asyncio.run(_examples(bundle, pairs, num_beams)) for pairs in (dev, test))
-    if (line := fitted(fitting)) is None:
+    if (line := fit_calibration(fitting)) is None:
         raise InputError(f"likelier translations are no better: no calibration of {bundle}")
-    chrf = np.array([each.chrf for each in held_out])
-    weights = np.linalg.lstsq(_matrix(fitting), [each.chrf for each in fitting], rcond=None)[0]
+    chrf = np.array([line_tried.chrf for line_tried in held_out])
+    weights = np.linalg.lstsq(
+        _matrix(fitting), [line_tried.chrf for line_tried in fitting], rcond=None
+    )[0]
     columns = dict(zip(held_out[0].features, _matrix(held_out).T[1:], strict=True))
     columns["all, by least squares"] = _matrix(held_out) @ weights
     rows = ["| feature | Pearson | Spearman |", "|---|---:|---:|"]
     for name, values in columns.items():
         spearman = correlation(ranks(values), ranks(chrf))
         rows.append(f"| {name} | {correlation(values, chrf):.3f} | {spearman:.3f} |")
-    fits = [_fit(each, columns[SERVED], chrf) for each in (line, Calibration())]
+    fits = [_fit(line_tried, columns[SERVED], chrf) for line_tried in (line, Calibration())]
     return "\n".join(
         [
             *rows,
@@ -73,13 +75,13 @@ def confidence_report(
 
 def calibration_of(bundle: Path, pairs: Sequence[SentencePair]) -> Calibration | None:
     """Return the calibration of a bundle by these pairs, as `fitted` does. Raises BundleError."""
-    return fitted(asyncio.run(_examples(bundle, pairs, None)))
+    return fit_calibration(asyncio.run(_examples(bundle, pairs, None)))
 
 
-def fitted(examples: Sequence[Example]) -> Calibration | None:
+def fit_calibration(examples: Sequence[Example]) -> Calibration | None:
     """Return the line of least squares; None if it falls."""
-    probabilities = [each.features[SERVED] for each in examples]
-    slope, intercept = np.polyfit(probabilities, [each.chrf for each in examples], 1).tolist()
+    probabilities = [example.features[SERVED] for example in examples]
+    slope, intercept = np.polyfit(probabilities, [example.chrf for example in examples], 1).tolist()
     return Calibration(round(intercept, 3), round(slope, 3)) if slope > 0 else None
 
 
@@ -95,13 +97,13 @@ def ranks(values: Numbers) -> Numbers:
 
 
 def _fit(calibration: Calibration, probabilities: Numbers, chrf: Numbers) -> str:
-    differences = np.array([calibration.score(each) for each in probabilities]) - chrf
+    differences = np.array([calibration.score(probability) for probability in probabilities]) - chrf
     return f"error {np.sqrt(np.mean(differences**2)):.3f}, bias {differences.mean():+.3f}"
 
 
 def _matrix(examples: Sequence[Example]) -> Numbers:
     """Return [examples, 1 + features]; the first column is 1."""
-    return np.array([[1.0, *each.features.values()] for each in examples])
+    return np.array([[1.0, *example.features.values()] for example in examples])
 
 
 async def _examples(
@@ -109,25 +111,25 @@ async def _examples(
 ) -> list[Example]:
     """Translate the sources as services do. Texts without a translated word are left out."""
     with tqdm(total=len(pairs), desc="decoding", unit="text", leave=False, disable=None) as bar:
-        found = []
-        async for example in _translated(bundle, pairs, num_beams):
-            found += [example] if example else []
+        examples = []
+        async for example in _translate_examples(bundle, pairs, num_beams):
+            examples += [example] if example else []
             bar.update()
-    return found
+    return examples
 
 
-async def _translated(
+async def _translate_examples(
     folder: Path, pairs: Sequence[SentencePair], num_beams: int | None
 ) -> AsyncIterator[Example | None]:
     parts, loaded = ModelParts.open(folder), load_model(folder, _CONFIG)
     manifest, tokenizers = parts.bundle.manifest, parts.tokenizers
     chrf = CHRF()
-    asked = replace(
+    job_of_all = replace(
         job_of(folder, num_beams),
         protection=True,
         returns_alignments=manifest.num_attention_heads > 0,
     )
-    asked = replace(asked, decoding=replace(asked.decoding, logprobs=MAX_LOGPROBS))
+    job_of_all = replace(job_of_all, decoding=replace(job_of_all.decoding, logprobs=MAX_LOGPROBS))
     segmenter = TextSegmenter(
         manifest.limits, manifest.tokens, tokenizers, known_words=parts.known_words
     )
@@ -135,7 +137,7 @@ async def _translated(
 
     async def work(numbered: tuple[int, SentencePair]) -> Example | None:
         number, pair = numbered
-        job = replace(asked, request_id=str(number), texts=(pair.source,))
+        job = replace(job_of_all, request_id=str(number), texts=(pair.source,))
         plan = segmenter.plan(job)
         ends = [*map(require_finished, await loaded.engine.run(builder.translations(job, plan)))]
         if not any(end.best.tokens.ids for end in ends):
@@ -162,29 +164,29 @@ def features(source_lengths: Sequence[int], best: Sequence[Hypothesis]) -> dict[
     source_lengths: the tokens of its segments' sources. best: their translations, with the
         likeliest tokens at each place.
     """
-    tokens = [token for each in best for token in each.tokens.iter_tokens()]
+    tokens = [token for hypothesis in best for token in hypothesis.tokens.iter_tokens()]
     logprobs = np.array([logprob for _, logprob, _ in tokens])
     length = np.log((len(tokens) + 1) / (sum(source_lengths) + 1))
     return {
         SERVED: float(np.exp(logprobs).mean()),
         "mean log-probability": float(logprobs.mean()),
         "least log-probability": float(logprobs.min()),
-        "boosted probability": float(np.mean([boosted(*token) for token in tokens])),
+        "boosted probability": float(np.mean([boosted_probability(*token) for token in tokens])),
         "negative entropy": -float(np.mean([entropy(top) for _, _, top in tokens])),
         "coverage": float(np.mean([*_coverages(best)] or [0.0])),
         "like length": -abs(float(length)),
     }
 
 
-def boosted(token_id: int, logprob: float, top: Sequence[TokenLogprob]) -> float:
+def boosted_probability(token_id: int, logprob: float, top: Sequence[TokenLogprob]) -> float:
     """Return the probability of a token, or, if it is a dominant one, that of all dominant ones:
     those before the last jump in the sorted distribution (Dinh and Niehues 2025, Are Generative
     Models Underconfident?).
     """
-    probabilities = np.exp([each.logprob for each in top])
+    probabilities = np.exp([token.logprob for token in top])
     jumps = probabilities[:-1] - probabilities[1:]
     ends = np.flatnonzero((jumps > _JUMP * probabilities[:-1]) & (jumps > _LEAST_JUMP))
-    dominant = [each.token_id for each in top[: ends[-1] + 1]] if len(ends) else []
+    dominant = [token.token_id for token in top[: ends[-1] + 1]] if len(ends) else []
     if token_id not in dominant:
         return float(np.exp(logprob))
     return float(probabilities[: len(dominant)].sum())
@@ -192,7 +194,7 @@ def boosted(token_id: int, logprob: float, top: Sequence[TokenLogprob]) -> float
 
 def entropy(top: Sequence[TokenLogprob]) -> float:
     """Return the entropy of a distribution whose less likely tokens count as one, in nats."""
-    logprobs = np.array([each.logprob for each in top])
+    logprobs = np.array([token.logprob for token in top])
     rest = max(1 - float(np.exp(logprobs).sum()), 1e-9)
     return -float((np.exp(logprobs) * logprobs).sum()) - rest * float(np.log(rest))
 
@@ -201,7 +203,7 @@ def _coverages(best: Sequence[Hypothesis]) -> Iterator[float]:
     """Yield how well the tokens of each source are attended to (Wu et al. 2016, equation 14, the
     mean over the source).
     """
-    for each in best:
-        if each.tokens.alignments:
-            attended = np.minimum(np.sum(each.tokens.alignments, axis=0), 1)
+    for hypothesis in best:
+        if hypothesis.tokens.alignments:
+            attended = np.minimum(np.sum(hypothesis.tokens.alignments, axis=0), 1)
             yield float(np.log(np.maximum(attended, _LEAST_COVERAGE)).mean())

@@ -83,7 +83,7 @@ class TranslationReport:
 
     def as_json(self) -> dict[str, Any]:
         (_, first), *others = self.results.items()
-        return first.as_json() | _against({name: each.as_json() for name, each in others})
+        return first.as_json() | _against({name: report.as_json() for name, report in others})
 
     def as_markdown(self) -> str:
         (_, first), *others = self.results.items()
@@ -98,7 +98,7 @@ class ProseReport:
 
     def as_json(self) -> dict[str, Any]:
         (_, first), *others = self.scores.items()
-        return asdict(first) | _against({name: asdict(each) for name, each in others})
+        return asdict(first) | _against({name: asdict(report) for name, report in others})
 
     def as_markdown(self) -> str:
         text = next(iter(self.scores.values())).as_sentence()
@@ -113,11 +113,11 @@ class LabelReport:
 
     def as_json(self) -> dict[str, Any]:
         (_, first), *others = self.results.items()
-        return first.as_json() | _against({name: each.as_json() for name, each in others})
+        return first.as_json() | _against({name: report.as_json() for name, report in others})
 
     def as_markdown(self) -> str:
         (_, first), *others = self.results.items()
-        lines = [f"{name}: {each.accuracy:.1%}" for name, each in others]
+        lines = [f"{name}: {report.accuracy:.1%}" for name, report in others]
         return "\n\n".join([first.as_markdown(), *lines])
 
 
@@ -140,7 +140,7 @@ def _score_prose(models: Sequence[Path], question: Test) -> ProseReport:
         raise InputError(
             "a language model is asked how likely a text is: there is no --beam, no --protect"
         )
-    documents = [each for path in question.tests for each in read_documents(path)]
+    documents = [document for path in question.tests for document in read_documents(path)]
     documents += held_out(question.recipe, question.data) if question.recipe else []
     if not documents:
         raise InputError(
@@ -231,9 +231,9 @@ def score_marks(folder: Path, test: Path, marks: Marks) -> MarkedScore:
     translations = asyncio.run(_translations(folder, job))
     right, wrong = [], []
     for (_, expected), text in zip(pairs, translations, strict=True):
-        found = [*judge(text, expected)]
-        right += found
-        if not all(found):
+        judgements = [*judge(text, expected)]
+        right += judgements
+        if not all(judgements):
             wrong.append((expected, text))
     return MarkedScore(sum(right), len(right), tuple(wrong))
 
@@ -255,11 +255,11 @@ def _pair(line: str) -> tuple[str, str]:
 
 
 def _tags_that_hold(text: str, expected: str) -> Iterator[bool]:
-    for each in expected.split(";"):
-        tag, _, forms = each.partition("=")
-        found = re.search(rf"<{tag}\b[^<>]*>(.*?)</{tag}>", text)
-        held = _TAG.sub("", found[1]) if found else ""
-        yield held.lower().translate(_SPACES) in forms.split("|")
+    for rule in expected.split(";"):
+        tag, _, forms = rule.partition("=")
+        match = re.search(rf"<{tag}\b[^<>]*>(.*?)</{tag}>", text)
+        content = _TAG.sub("", match[1]) if match else ""
+        yield content.lower().translate(_SPACES) in forms.split("|")
 
 
 def _spans_that_stand_once(text: str, expected: str) -> Iterator[bool]:

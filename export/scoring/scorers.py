@@ -15,13 +15,13 @@ from sacrebleu.metrics import BLEU
 from tqdm import tqdm
 
 from export.bundling.running import TEXTS_AT_ONCE, GraphRows, Ids, TextGraph
-from export.bundling.writer import tokens_of
+from export.bundling.writer import list_special_tokens
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.configs.base import EncoderConfig
 from models.data.corpus import Nats, ProseReader, ProseScore, ProseWindow, SentencePair, read_pairs
 from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
 from models.errors import InputError
-from models.scores import LabelResult, framed, label_numbers, tally
+from models.scores import LabelResult, add_special_tokens, label_numbers, tally
 from serving.bundle.manifest import LOGITS, TOKENIZER_FILE, Limits
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
@@ -53,14 +53,14 @@ def score_labels(model: Path, pairs: Sequence[SentencePair]) -> LabelResult:
 def _bundle_labels(bundle: Bundle, pairs: Sequence[SentencePair]) -> LabelResult:
     manifest = bundle.manifest
     assert manifest.encoder is not None  # its task is to classify
-    wanted = label_numbers(pairs, manifest.encoder.labels)
+    references = label_numbers(pairs, manifest.encoder.labels)
     ids = encode_all(load_tokenizer(bundle.folder / TOKENIZER_FILE), [p.source for p in pairs])
-    rows = framed(ids, manifest.tokens, manifest.limits.max_source_tokens or 0)
+    rows = add_special_tokens(ids, manifest.tokens, manifest.limits.max_source_tokens or 0)
     parts = [rows[start : start + TEXTS_AT_ONCE] for start in range(0, len(rows), TEXTS_AT_ONCE)]
     graph = TextGraph(bundle)
     logits = [graph.run(part, _first_segments(part))[LOGITS] for part in parts]
-    given = [number for found in logits for number in found.argmax(axis=1).tolist()]
-    return tally(manifest.encoder.labels, wanted, given)
+    predictions = [number for batch in logits for number in batch.argmax(axis=1).tolist()]
+    return tally(manifest.encoder.labels, references, predictions)
 
 
 def _checkpoint_labels(folder: Path, pairs: Sequence[SentencePair]) -> LabelResult:
@@ -70,11 +70,11 @@ def _checkpoint_labels(folder: Path, pairs: Sequence[SentencePair]) -> LabelResu
     checkpoint = load_checkpoint(folder)
     config = checkpoint.config
     assert isinstance(config, EncoderConfig)
-    wanted = label_numbers(pairs, config.labels)
+    references = label_numbers(pairs, config.labels)
     ids = encode_all(read_tokenizer(checkpoint.tokenizer), [pair.source for pair in pairs])
-    rows = framed(ids, checkpoint.conventions, config.max_source_tokens)
+    rows = add_special_tokens(ids, checkpoint.conventions, config.max_source_tokens)
     logits = vectors_of(load_encoder(checkpoint), rows, _first_segments(rows))
-    return tally(config.labels, wanted, [int(each.argmax()) for each in logits])
+    return tally(config.labels, references, [int(row.argmax()) for row in logits])
 
 
 def _first_segments(rows: Ids) -> Ids:
@@ -129,7 +129,7 @@ def _read_windows(
     """
     every, lost = np.arange(len(windows)), []
     columns = [[token] * len(windows) for token in prefix]
-    columns += map(list, zip(*(each.token_ids for each in windows), strict=True))
+    columns += map(list, zip(*(window.token_ids for window in windows), strict=True))
     first = len(prefix) + windows[0].num_known
     for place, (column, following) in enumerate(pairwise(columns), 1):
         logp = rows.read([[token] for token in column])
@@ -186,11 +186,11 @@ def job_of(
     """
     card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
-    given = {} if num_beams is None else {"num_beams": num_beams}
+    parameters = {} if num_beams is None else {"num_beams": num_beams}
     first = card.source_languages[0]
     source, target = languages or (first, card.targets_of(first)[0])
     return TranslationJob(
-        "", (), source, target, resolve_decoding(given, card.generation, num_hypotheses)
+        "", (), source, target, resolve_decoding(parameters, card.generation, num_hypotheses)
     )
 
 
@@ -198,10 +198,10 @@ def _bundle_translator(
     folder: Path, num_beams: int | None, protects: bool, languages: tuple[str, str] | None
 ) -> "Translate":
     job = replace(job_of(folder, num_beams, languages=languages), protection=protects)
-    return lambda texts: asyncio.run(_translated(folder, job, texts))
+    return lambda texts: asyncio.run(_translate_texts(folder, job, texts))
 
 
-async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
+async def _translate_texts(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
     """Translate each text as a job of its own, as `attendant translate` does with a line."""
     config = EngineConfig(max_waiting=None)
     async with open_model(folder, config) as catalog:
@@ -210,15 +210,15 @@ async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> li
 
         async def work(numbered: tuple[int, str]) -> str:
             number, text = numbered
-            own = replace(job, request_id=str(number), texts=(text,))
-            return (await model.run(own)).texts[0]
+            text_job = replace(job, request_id=str(number), texts=(text,))
+            return (await model.run(text_job)).texts[0]
 
-        found: list[str] = []
+        translations: list[str] = []
         with tqdm(total=len(texts), desc="decoding", unit="text", leave=False, disable=None) as bar:
             async for text in in_order(work, enumerate(texts), config.slots * 8):
-                found.append(text)
+                translations.append(text)
                 bar.update()
-        return found
+        return translations
 
 
 def _checkpoint_translator(folder: Path, num_beams: int | None) -> "Translate":
@@ -233,10 +233,10 @@ def _checkpoint_translator(folder: Path, num_beams: int | None) -> "Translate":
         layouts = _layouts(checkpoint, texts)
         segments = [segment for layout in layouts for segment in layout.segments]
         if num_beams is None:
-            found = translate(module, tokenizer, segments)
+            segment_translations = translate(module, tokenizer, segments)
         else:
-            found = translate_by_beams(module, tokenizer, segments, num_beams)
-        rest = (text.strip() for text in found)
+            segment_translations = translate_by_beams(module, tokenizer, segments, num_beams)
+        rest = (text.strip() for text in segment_translations)
         return [layout.fill(list(islice(rest, len(layout.segments)))) for layout in layouts]
 
     return translated
@@ -245,7 +245,7 @@ def _checkpoint_translator(folder: Path, num_beams: int | None) -> "Translate":
 def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]:
     """Split the texts into sentences, as the service does."""
     config: Any = checkpoint.config
-    tokens = tokens_of(config, checkpoint.conventions)
+    tokens = list_special_tokens(config, checkpoint.conventions)
     side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)
     limits = Limits(config.max_source_tokens, config.max_target_tokens)
     segmenter = TextSegmenter(limits, tokens, TokenizerPair(side, side))
@@ -293,10 +293,10 @@ async def beams(
                 replace(job, request_id=str(number), texts=(pair.source,))
             )
             [renderings] = translation.renderings
-            return pair, [each.text.strip() for each in renderings]
+            return pair, [rendering.text.strip() for rendering in renderings]
 
-        async for found in in_order(work, enumerate(pairs), FILE_SLOTS * 8):
-            yield found
+        async for candidates in in_order(work, enumerate(pairs), FILE_SLOTS * 8):
+            yield candidates
 
 
 def _lines_done(output: Path, pairs: Sequence[SentencePair]) -> int:
@@ -307,8 +307,8 @@ def _lines_done(output: Path, pairs: Sequence[SentencePair]) -> int:
         return 0
     with output.open("r+b") as file:
         *whole, _ = file.read().split(b"\n")
-        known = zip(whole, map(_beginning, pairs), strict=False)
-        if len(whole) > len(pairs) or not all(o.startswith(k.encode()) for o, k in known):
+        matches = zip(whole, map(_beginning, pairs), strict=False)
+        if len(whole) > len(pairs) or not all(o.startswith(k.encode()) for o, k in matches):
             raise InputError(f"{output} has lines of other pairs; name another file with -o")
         file.truncate(sum(len(line) + 1 for line in whole))
     return len(whole)

@@ -111,7 +111,7 @@ def tune(
 
         settings = TuningConfig(minutes=minutes, learning_rate=learning_rate, scope=scope)
         languages = (source_language, target_language)
-        tuning = Tuning.of(model, data, general, languages)
+        tuning = Tuning.read(model, data, general, languages)
         report = tuning.run(settings, output, precision, name)
     click.echo(report)
     click.echo(f"wrote {output}; serve it beside others: attendant models load {output}", err=True)
@@ -130,7 +130,7 @@ class Tuning:
     test: list["SentencePair"]
 
     @classmethod
-    def of(
+    def read(
         cls,
         model: Path,
         data: Path,
@@ -142,10 +142,14 @@ class Tuning:
         from models.training.tuning import TuningData
 
         checkpoint = read_model(model)
-        own = _languages(checkpoint, languages)
-        domain = Split.of(_read(data, own), data)
-        others = Split.of(_read(general, own), general) if general else Split([], [], [])
-        encode = Encoding(checkpoint, own)
+        pair_of_codes = _languages(checkpoint, languages)
+        domain = Split.from_pairs(_read(data, pair_of_codes), data)
+        others = (
+            Split.from_pairs(_read(general, pair_of_codes), general)
+            if general
+            else Split([], [], [])
+        )
+        encode = Encoding(checkpoint, pair_of_codes)
         encoded = TuningData(
             domain=encode.texts(domain.train),
             domain_dev=encode.texts(domain.dev),
@@ -155,26 +159,30 @@ class Tuning:
         )
         test = [replace(pair, origin="domain, held out") for pair in domain.test]
         test += [replace(pair, origin="general, held out") for pair in others.test]
-        return cls(checkpoint, own, encoded, test)
+        return cls(checkpoint, pair_of_codes, encoded, test)
 
     def run(self, settings: "TuningConfig", output: Path, precision: str, name: str | None) -> str:
         """Train, write the bundle, and return the scores before and after as Markdown."""
         state = output.with_name(f".{output.name}.tuning")  # FOLDER/* stays a list of bundles
-        weights = self._trained(settings, state)
+        weights = self._train(settings, state)
         name = name or f"{self.checkpoint.name}-tuned"
-        kept = {key: text for key, text in self.checkpoint.files.items() if key != "quality.json"}
-        tuned = replace(self.checkpoint, weights=weights, files=kept, quantised={}, bits=None)
+        other_files = {
+            key: text for key, text in self.checkpoint.files.items() if key != "quality.json"
+        }
+        tuned = replace(
+            self.checkpoint, weights=weights, files=other_files, quantised={}, bits=None
+        )
         with tempfile.TemporaryDirectory(prefix=".", dir=output.parent) as folder:
-            before = self._scored(self.checkpoint, Path(folder) / "before", precision)
-            after = self._scored(tuned, Path(folder) / "after", precision)
+            before = self._score(self.checkpoint, Path(folder) / "before", precision)
+            after = self._score(tuned, Path(folder) / "after", precision)
         report = _report(before, after)
         card = f"{_card(self.checkpoint, name)}\n\n## Tuned\n\n{_how(settings, self)}\n\n{report}\n"
-        tuned = replace(tuned, files=kept | {"README.md": card.encode()})
+        tuned = replace(tuned, files=other_files | {"README.md": card.encode()})
         _export(tuned, output, precision, name)
         shutil.rmtree(state, ignore_errors=True)
         return report
 
-    def _trained(self, settings: "TuningConfig", folder: Path) -> Mapping[str, Any]:
+    def _train(self, settings: "TuningConfig", folder: Path) -> Mapping[str, Any]:
         from models.training.state import TrainingStopped
         from models.training.tuning import Tuner
 
@@ -188,7 +196,7 @@ class Tuning:
             click.echo(f"stopped; the same command goes on: {folder}", err=True)
             sys.exit(128 + stop.signal_number)
 
-    def _scored(self, checkpoint: "Checkpoint", folder: Path, precision: str) -> "TestResult":
+    def _score(self, checkpoint: "Checkpoint", folder: Path, precision: str) -> "TestResult":
         from export.scoring.scorers import translator
         from models.scores import evaluate
 
@@ -206,7 +214,7 @@ class Split:
     test: list["SentencePair"]
 
     @classmethod
-    def of(cls, pairs: Iterable["SentencePair"], path: Path) -> "Split":
+    def from_pairs(cls, pairs: Iterable["SentencePair"], path: Path) -> "Split":
         """Split pairs by the hashes of their sources, so that every run holds out the same.
 
         Raises InputError for too few pairs.
@@ -233,12 +241,12 @@ class Encoding:
     """Encodes texts as a model's service does. languages: its own codes."""
 
     def __init__(self, checkpoint: "Checkpoint", languages: tuple[str, str]) -> None:
-        from export.bundling.model1 import tokenizers_of
-        from export.bundling.writer import tokens_of
+        from export.bundling.bitext import read_tokenizers
+        from export.bundling.writer import list_special_tokens
 
         self._config: Any = checkpoint.config
-        self._source, self._target = tokenizers_of(checkpoint)
-        tokens = tokens_of(checkpoint.config, checkpoint.conventions)
+        self._source, self._target = read_tokenizers(checkpoint)
+        tokens = list_special_tokens(checkpoint.config, checkpoint.conventions)
         self.added: Tokens = tokens.with_languages(*languages)
 
     def texts(self, pairs: Sequence["SentencePair"]) -> "TuningTexts":
@@ -246,27 +254,31 @@ class Encoding:
 
         sources = self._source.encode_batch([pair.source for pair in pairs])
         targets = self._target.encode_batch([pair.target for pair in pairs])
-        return TuningTexts([*map(list, sources)], [*map(list, targets)]).within(
+        return TuningTexts([*map(list, sources)], [*map(list, targets)]).select_fitting(
             self._config, self.added
         )
 
 
-def _languages(checkpoint: "Checkpoint", wanted: tuple[str | None, str | None]) -> tuple[str, str]:
+def _languages(checkpoint: "Checkpoint", codes: tuple[str | None, str | None]) -> tuple[str, str]:
     """Return the model's own codes of a pair of languages. Raises InputError."""
     from serving.text.languages import match_codes
 
     config: Any = checkpoint.config
     if config.task != "translate":
         raise InputError(f"{checkpoint.folder} does not translate: it cannot be tuned so")
-    found = []
-    for side, code in zip(("source", "target"), wanted, strict=True):
-        known = tuple(getattr(config, f"{side}_languages"))
-        own = known if code is None else match_codes(code, known) or (code,) * (known == ("und",))
-        if len(own) != 1:
-            choice = ", ".join(known[:20])
+    languages = []
+    for side, code in zip(("source", "target"), codes, strict=True):
+        model_codes = tuple(getattr(config, f"{side}_languages"))
+        matches = (
+            model_codes
+            if code is None
+            else match_codes(code, model_codes) or (code,) * (model_codes == ("und",))
+        )
+        if len(matches) != 1:
+            choice = ", ".join(model_codes[:20])
             raise InputError(f"give --{side}-language, one of: {choice}")
-        found.append(own[0])
-    return found[0], found[1]
+        languages.append(matches[0])
+    return languages[0], languages[1]
 
 
 def _read(path: Path, languages: tuple[str, str]) -> list["SentencePair"]:
@@ -285,11 +297,11 @@ def _read(path: Path, languages: tuple[str, str]) -> list["SentencePair"]:
     return pairs
 
 
-def _meant(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def _meant(code: str, model_codes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the codes of a file that a model's may mean; any, if the model says none."""
     from serving.text.languages import match_codes
 
-    return known if code == "und" else match_codes(code, known)
+    return model_codes if code == "und" else match_codes(code, model_codes)
 
 
 def _export(checkpoint: "Checkpoint", folder: Path, precision: str, name: str) -> None:
@@ -304,15 +316,15 @@ def _report(before: "TestResult", after: "TestResult") -> str:
     rows = ["| texts | pairs | BLEU before | after | chrF before | after |"]
     rows.append("|---|---:|---:|---:|---:|---:|")
     for old in before.scores:
-        [new] = [each for each in after.scores if each.origin == old.origin]
+        [new] = [score for score in after.scores if score.origin == old.origin]
         figures = f"{old.bleu:.1f} | {new.bleu:.1f} | {old.chrf:.1f} | {new.chrf:.1f}"
         rows.append(f"| {old.origin} | {old.sentences} | {figures} |")
     return "\n".join([*rows, "", before.signatures])
 
 
 def _card(checkpoint: "Checkpoint", name: str) -> str:
-    own = checkpoint.files.get("README.md")
-    return own.decode().rstrip() if own else f"# {name}"
+    card = checkpoint.files.get("README.md")
+    return card.decode().rstrip() if card else f"# {name}"
 
 
 def _how(settings: "TuningConfig", tuning: Tuning) -> str:

@@ -103,21 +103,21 @@ def zoo(
     """
     from export.zoo.family import Family, Recipe, Settings, data_problems, find_recipes
     from export.zoo.results import read_all
-    from export.zoo.stages import chosen
+    from export.zoo.stages import select_stages
     from export.zoo.table import readme_problems
 
     results = recipes / "results"
-    found: list[Recipe] = []
+    all_recipes: list[Recipe] = []
     problems = [*readme_problems(readme), *read_all(results)[1]]
     if not only_table:
-        found, wrong = find_recipes(recipes, names)
-        problems += [*wrong, *data_problems(found, data)]
+        all_recipes, wrong = find_recipes(recipes, names)
+        problems += [*wrong, *data_problems(all_recipes, data)]
     _stop_at(problems)
     until = None if minutes is None else time.monotonic() + 60 * minutes
     settings = Settings(data, output, results, threads, again, until)
-    families = [Family(each, settings) for each in found]
+    families = [Family(recipe, settings) for recipe in all_recipes]
     try:
-        problems = _work_through(families, chosen(stages)) if families else []
+        problems = _work_through(families, select_stages(stages)) if families else []
     except KeyboardInterrupt:
         click.echo("stopped; the same command goes on from here", err=True)
         sys.exit(130)
@@ -142,14 +142,14 @@ def _work_through(families: Sequence["Family"], stages: Sequence["Stage"]) -> li
     with tqdm(total=len(families) * len(stages), unit="stage", miniters=1) as bar:
         for number, family in enumerate(families, 1):
             try:
-                with family.locked():
+                with family.lock():
                     _bring_on(family, stages, bar)
             except OutOfTime:
                 click.echo("the time is over; the same command goes on from here", err=True)
                 break
             except (ZooError, CheckpointError, AttendantError, OSError, InputError) as error:
-                each = getattr(error, "problems", None) or [str(error)]
-                problems += [f"{family.name}: {problem}" for problem in each]
+                messages = getattr(error, "problems", None) or [str(error)]
+                problems += [f"{family.name}: {problem}" for problem in messages]
             bar.n = number * len(stages)
             bar.refresh()
     return problems
@@ -169,9 +169,11 @@ def _write_table(results: Path, readme: Path) -> None:
     from export.zoo.results import read_all
     from export.zoo.table import render, rewrite
 
-    found = read_all(results)[0]
-    drawn = draw_all(found, results.parent)
-    rewrite(readme, render(found, {says: _address(path, readme) for says, path in drawn.items()}))
+    all_results = read_all(results)[0]
+    drawn = draw_all(all_results, results.parent)
+    rewrite(
+        readme, render(all_results, {says: _address(path, readme) for says, path in drawn.items()})
+    )
 
 
 def _address(picture: Path, readme: Path) -> str:

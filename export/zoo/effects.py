@@ -113,18 +113,21 @@ PUBLISHED = (
 )
 
 
-def effects(found: Sequence[Results]) -> list[str]:
+def effects(all_results: Sequence[Results]) -> list[str]:
     """Return a sentence for each effect that was measured."""
-    by_name = {results.name: results for results in found}
-    lines = [*_of_length(peers(found)), *(_of(change, by_name) for change in CHANGES)]
+    by_name = {results.name: results for results in all_results}
+    lines = [
+        *_of_length(peers(all_results)),
+        *(describe_change(change, by_name) for change in CHANGES),
+    ]
     lines += [_against(published, by_name) for published in PUBLISHED]
-    lines += spreads(found)
+    lines += spreads(all_results)
     return [line for line in lines if line]
 
 
-def peers(found: Sequence[Results]) -> list[Results]:
+def peers(all_results: Sequence[Results]) -> list[Results]:
     """Return the results with the most common languages and budget, which can be compared."""
-    firsts = [results for results in without_replicas(found) if not results.is_of_prose]
+    firsts = [results for results in without_replicas(all_results) if not results.is_of_prose]
     kinds = Counter(_kind(results) for results in firsts)
     [(commonest, _)] = kinds.most_common(1) or [((), 0)]
     return [results for results in firsts if _kind(results) == commonest]
@@ -136,8 +139,11 @@ def points_lost(results: Results) -> float:
     """
     assert results.translation is not None
     bins = results.translation.by_length
-    words, bleu = [each.mean_words for each in bins], [each.bleu for each in bins]
-    slope, _ = np.polyfit(words, bleu, 1, w=np.sqrt([each.sentences for each in bins]))
+    words, bleu = (
+        [length_bin.mean_words for length_bin in bins],
+        [length_bin.bleu for length_bin in bins],
+    )
+    slope, _ = np.polyfit(words, bleu, 1, w=np.sqrt([length_bin.sentences for length_bin in bins]))
     return float(-slope * SLOPE_WORDS)
 
 
@@ -146,10 +152,10 @@ def _kind(results: Results) -> tuple[object, ...]:
     return results.languages, training.max_minutes if training else None
 
 
-def _of_length(found: Sequence[Results]) -> Iterator[str]:
+def _of_length(all_results: Sequence[Results]) -> Iterator[str]:
     """Bahdanau et al. 2015, figure 2."""
     lost: dict[bool, list[float]] = {True: [], False: []}
-    for results in found:
+    for results in all_results:
         if results.translation and results.bundle and len(results.translation.by_length) > 1:
             lost[results.bundle.has_attention].append(points_lost(results))
     attention, fixed = lost[True], lost[False]
@@ -164,7 +170,7 @@ def _of_length(found: Sequence[Results]) -> Iterator[str]:
         )
 
 
-def _of(change: Change, by_name: dict[str, Results]) -> str | None:
+def describe_change(change: Change, by_name: dict[str, Results]) -> str | None:
     changed, plain = by_name.get(change.changed), by_name.get(change.plain)
     if changed is None or plain is None or _kind(changed) != _kind(plain):
         return None
@@ -207,8 +213,8 @@ def _epochs(changed: Results, plain: Results) -> str:
     """The budget is time: what costs time is trained for fewer epochs."""
     if not (changed.training and plain.training):
         return ""
-    seen = f"{changed.training.epochs:.1f} epochs with, {plain.training.epochs:.1f} without"
-    return f"the budget was enough for {seen}"
+    epochs = f"{changed.training.epochs:.1f} epochs with, {plain.training.epochs:.1f} without"
+    return f"the budget was enough for {epochs}"
 
 
 def _against(published: Published, by_name: dict[str, Results]) -> str | None:
@@ -236,9 +242,9 @@ LUONG_SCORES = ("dot", "general", "concat")
 LUONG_PLACES = ("global", "local-m", "local-p")
 
 
-def grid(found: Sequence[Results]) -> str:
+def grid(all_results: Sequence[Results]) -> str:
     """Return a Markdown table; an empty text for a single recipe."""
-    by_name = {results.name: results for results in found}
+    by_name = {results.name: results for results in all_results}
     rows = [[_cell(by_name.get(recipe_of(s, p))) for p in LUONG_PLACES] for s in LUONG_SCORES]
     if sum(cell != "" for row in rows for cell in row) < 2:
         return ""
@@ -262,19 +268,19 @@ def _cell(results: Results | None) -> str:
 SEED = re.compile(r"-seed-\d+$")
 
 
-def without_replicas(found: Sequence[Results]) -> list[Results]:
+def without_replicas(all_results: Sequence[Results]) -> list[Results]:
     """Return the results without those of further seeds."""
-    return [results for results in found if not SEED.search(results.name)]
+    return [results for results in all_results if not SEED.search(results.name)]
 
 
-def spreads(found: Sequence[Results]) -> list[str]:
+def spreads(all_results: Sequence[Results]) -> list[str]:
     """A sentence for each recipe that was trained with several seeds: beam 5, fp32."""
     lines = []
-    for first in without_replicas(found):
-        alike = [r for r in found if SEED.sub("", r.name) == first.name]
+    for first in without_replicas(all_results):
+        alike = [r for r in all_results if SEED.sub("", r.name) == first.name]
         bleu = [r.translation.fp32.beam_5.bleu for r in alike if r.translation]
         if len(bleu) > 1:
-            figures = ", ".join(f"{each:.1f}" for each in bleu)
+            figures = ", ".join(f"{score:.1f}" for score in bleu)
             lines.append(
                 f"**Seeds**: `{first.name}` has {figures} BLEU with {len(bleu)} seeds, a range of"
                 f" {max(bleu) - min(bleu):.1f}; smaller differences between recipes say nothing."

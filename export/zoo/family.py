@@ -43,7 +43,7 @@ STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 def attendant(
     *words: object,
-    held: IO[Any] | None = None,
+    lock_file: IO[Any] | None = None,
     shows: bool = False,
     seconds: float | None = None,
 ) -> str:
@@ -58,7 +58,7 @@ def attendant(
         stdout=subprocess.PIPE,
         stderr=None if shows else subprocess.PIPE,
         text=True,
-        pass_fds=[held.fileno()] if held else [],
+        pass_fds=[lock_file.fileno()] if lock_file else [],
     ) as process:
         try:
             out, errors = process.communicate(timeout=seconds)
@@ -101,12 +101,14 @@ def find_recipes(folder: Path, names: Sequence[str]) -> tuple[list[Recipe], list
     """Return the named recipes, or all of the folder if none is named, and the problems with
     them.
     """
-    known = {path.stem: path for path in sorted(folder.glob("[!_]*.toml"))}
-    if not known:
+    recipe_paths = {path.stem: path for path in sorted(folder.glob("[!_]*.toml"))}
+    if not recipe_paths:
         return [], [f"{folder} holds no recipes (NAME.toml)"]
-    problems = [f"{name} is none of {', '.join(known)}" for name in names if name not in known]
+    problems = [
+        f"{name} is none of {', '.join(recipe_paths)}" for name in names if name not in recipe_paths
+    ]
     recipes = []
-    for path in (known[name] for name in names or known if name in known):
+    for path in (recipe_paths[name] for name in names or recipe_paths if name in recipe_paths):
         try:
             recipes.append(_read(path))
         except TrainingConfigError as error:
@@ -180,7 +182,7 @@ class Family:
         self._exported: set[Precision] = set()
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """For this process alone and those that it starts, which may live on when it is killed.
 
         Raises ZooError, also where the recipe is not what the run was trained by.
@@ -197,38 +199,42 @@ class Family:
     def attendant(self, *words: object) -> str:
         """See `commands.attendant`."""
         assert self._lock is not None, "the family is locked before anything is done"
-        return attendant(*words, held=self._lock)
+        return attendant(*words, lock_file=self._lock)
 
     def train(self) -> None:
         """Train from where training was stopped. Raises ZooError and OutOfTime."""
         assert self._lock is not None, "the family is locked before anything is done"
         words = ["train", self.recipe.path, "--data", self.settings.data, "-o", self.run.folder]
         attendant(
-            *words, *self.thread_options, held=self._lock, shows=True, seconds=self._seconds_left()
+            *words,
+            *self.thread_options,
+            lock_file=self._lock,
+            shows=True,
+            seconds=self._seconds_left(),
         )
 
     def _seconds_left(self) -> float | None:
         if self.settings.until is None:
             return None
-        left = self.settings.until - time.monotonic()
-        if left <= 0:
+        seconds_left = self.settings.until - time.monotonic()
+        if seconds_left <= 0:
             raise OutOfTime
-        return left
+        return seconds_left
 
     @property
-    def saved(self) -> Results | None:
+    def saved_results(self) -> Results | None:
         """The results file, if it is about the checkpoint that is there."""
         if not self.run.is_finished:
             return None
-        known = read_results(self._results_path)
-        return known if known and known.checkpoint == self.run.digest else None
+        results = read_results(self._results_path)
+        return results if results and results.checkpoint == self.run.digest else None
 
     def save(self, **sections: Any) -> None:
         """Put sections into the results file; those of another checkpoint are dropped."""
         new = self.run.results(self.recipe)
-        known = self.saved or new
+        results = self.saved_results or new
         sections |= {"title": new.title, "training": new.training}
-        known.model_copy(update=sections).save(self._results_path)
+        results.model_copy(update=sections).save(self._results_path)
 
     @cached_property
     def test(self) -> list[SentencePair]:

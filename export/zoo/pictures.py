@@ -39,16 +39,23 @@ def draw_alignment(bundle: Path, path: Path) -> None:
 def draw_by_length(pairs: Sequence[SentencePair], translations: Sequence[str], path: Path) -> None:
     """Plot BLEU over the number of source words, with a line for every origin of many sentences."""
     counts = Counter(pair.origin for pair in pairs)
-    with saved(path, 1) as [axis]:
+    with open_picture(path, 1) as [axis]:
         for origin in sorted(name for name, count in counts.items() if count >= FEWEST):
-            own = [
+            with_attention = [
                 (pair, text)
                 for pair, text in zip(pairs, translations, strict=True)
                 if pair.origin == origin
             ]
-            bins = Scorer([pair for pair, _ in own]).by_length([text for _, text in own])
-            words, bleu = [each.mean_words for each in bins], [each.bleu for each in bins]
-            axis.plot(words, bleu, marker="o", markersize=3, label=f"{origin} ({len(own):,})")
+            bins = Scorer([pair for pair, _ in with_attention]).by_length(
+                [text for _, text in with_attention]
+            )
+            words, bleu = (
+                [length_bin.mean_words for length_bin in bins],
+                [length_bin.bleu for length_bin in bins],
+            )
+            axis.plot(
+                words, bleu, marker="o", markersize=3, label=f"{origin} ({len(with_attention):,})"
+            )
         axis.set(xlabel="words of the source", ylabel="BLEU (int8, greedy)")
         axis.grid(alpha=0.3)
         if axis.lines:
@@ -74,47 +81,47 @@ DECIMALS = re.compile(r"(\d+\.\d)\d+")
 STYLES = re.compile(r'style="([^"]*)"')
 
 
-def drawn(found: Sequence[Results]) -> list[Results]:
+def select_translators(all_results: Sequence[Results]) -> list[Results]:
     """Return the results that the picture shows: same languages, same budget, best first."""
-    ready = [r for r in peers(found) if r.translation and r.bundle]
+    ready = [r for r in peers(all_results) if r.translation and r.bundle]
     return sorted(ready, key=lambda r: -r.translation.fp32.beam_5.bleu if r.translation else 0.0)
 
 
-def description(found: Sequence[Results]) -> str:
+def description(all_results: Sequence[Results]) -> str:
     """Return the picture's figures in words, for its description."""
     lines = []
-    for results in drawn(found):
+    for results in select_translators(all_results):
         assert results.translation is not None
         bins = ", ".join(f"{b.words} words {b.bleu:.1f}" for b in results.translation.by_length)
         lines.append(f"{results.name}: {bins}")
     return "; ".join(lines)
 
 
-def draw_all(found: Sequence[Results], folder: Path) -> dict[str, Path]:
+def draw_all(all_results: Sequence[Results], folder: Path) -> dict[str, Path]:
     """Draw all plots for which there are figures; return their paths by title."""
     pictures = {}
-    if drawn(found):
-        draw(found, folder / BY_LENGTH)
+    if select_translators(all_results):
+        draw(all_results, folder / BY_LENGTH)
         pictures["BLEU by the number of source words"] = folder / BY_LENGTH
-    if learned(found):
-        draw_learning(found, folder / LEARNING)
+    if select_with_curves(all_results):
+        draw_learning(all_results, folder / LEARNING)
         pictures["held-out text by minutes of training"] = folder / LEARNING
     return pictures
 
 
-def learned(found: Sequence[Results]) -> list[Results]:
+def select_with_curves(all_results: Sequence[Results]) -> list[Results]:
     """Choose those whose validations are kept, seeds aside."""
-    return [r for r in without_replicas(found) if r.training and r.training.curve]
+    return [r for r in without_replicas(all_results) if r.training and r.training.curve]
 
 
-def draw_learning(found: Sequence[Results], path: Path) -> None:
+def draw_learning(all_results: Sequence[Results], path: Path) -> None:
     """Write an SVG of validations over minutes: BLEU of translations, loss of language models."""
-    shown = learned(found)
-    prose = [r for r in shown if r.is_of_prose]
-    translations = [r for r in shown if not r.is_of_prose]
+    curves = select_with_curves(all_results)
+    prose = [r for r in curves if r.is_of_prose]
+    translations = [r for r in curves if not r.is_of_prose]
     groups = [(BLEU_LABEL, translations), (LOSS_LABEL, prose)]
     groups = [(label, group) for label, group in groups if group]
-    with saved(path, len(groups)) as axes:
+    with open_picture(path, len(groups)) as axes:
         for axis, (label, group) in zip(axes, groups, strict=True):
             for i, results in enumerate(group):
                 colour = plt.get_cmap("turbo")(i / len(group))
@@ -130,13 +137,16 @@ def draw_learning(found: Sequence[Results], path: Path) -> None:
 def _plot_learning(axis: plt.Axes, results: Results, **style: Any) -> None:
     assert results.training is not None
     curve = results.training.curve
-    values = [each.dev_loss if each.dev_bleu is None else each.dev_bleu for each in curve]
-    minutes = [max(each.minutes, LEAST_MINUTES) for each in curve]
+    values = [
+        validation.dev_loss if validation.dev_bleu is None else validation.dev_bleu
+        for validation in curve
+    ]
+    minutes = [max(validation.minutes, LEAST_MINUTES) for validation in curve]
     axis.plot(minutes, values, label=results.name, **style)
 
 
 @contextmanager
-def saved(path: Path, num_axes: int) -> Iterator[list[plt.Axes]]:
+def open_picture(path: Path, num_axes: int) -> Iterator[list[plt.Axes]]:
     """Open axes, one below the other, that are saved as a picture if the block succeeds."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(num_axes, figsize=(8.5, 4.5 * num_axes), squeeze=False)
@@ -144,13 +154,13 @@ def saved(path: Path, num_axes: int) -> Iterator[list[plt.Axes]]:
         _save(figure, path)
 
 
-def draw(found: Sequence[Results], path: Path) -> None:
+def draw(all_results: Sequence[Results], path: Path) -> None:
     """Write an SVG, whole or not at all."""
-    shown = drawn(found)
+    translators = select_translators(all_results)
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(8.5, 4.5))
         for has_attention, colours, line in ((True, "viridis", "-"), (False, "autumn", "--")):
-            group = [r for r in shown if r.bundle and r.bundle.has_attention == has_attention]
+            group = [r for r in translators if r.bundle and r.bundle.has_attention == has_attention]
             for i, results in enumerate(group):
                 colour = plt.get_cmap(colours)(i / max(len(group), 1) * 0.85)
                 _plot(axis, results, color=colour, linestyle=line)
@@ -158,7 +168,7 @@ def draw(found: Sequence[Results], path: Path) -> None:
         axis.set_title("Solid: attention. Dashed: a fixed context.", fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-        _save(figure, path, Description=description(found))
+        _save(figure, path, Description=description(all_results))
 
 
 def _save(figure: plt.Figure, path: Path, **metadata: str) -> None:
@@ -174,10 +184,10 @@ def compact(svg: str) -> str:
     """Return an SVG of Matplotlib in a third of the bytes: with shorter numbers in places, equal
     styles as classes, and neither names of groups nor space between tags.
     """
-    shorter = PLACES.sub(lambda found: DECIMALS.sub(r"\1", found[0]), svg)
+    shorter = PLACES.sub(lambda match: DECIMALS.sub(r"\1", match[0]), svg)
     names = {style: f"s{i}" for i, style in enumerate(dict.fromkeys(STYLES.findall(shorter)))}
     classes = "".join(f".{name}{{{style}}}" for style, name in names.items())
-    shorter = STYLES.sub(lambda found: f'class="{names[found[1]]}"', shorter)
+    shorter = STYLES.sub(lambda match: f'class="{names[match[1]]}"', shorter)
     shorter = re.sub(r'<g id="[^"]*"', "<g", shorter.replace("</style>", f"{classes}</style>", 1))
     return re.sub(r">\s+<", "><", shorter)
 
@@ -185,5 +195,8 @@ def compact(svg: str) -> str:
 def _plot(axis: plt.Axes, results: Results, **style: Any) -> None:
     assert results.translation is not None
     bins = results.translation.by_length
-    words, bleu = [each.mean_words for each in bins], [each.bleu for each in bins]
+    words, bleu = (
+        [length_bin.mean_words for length_bin in bins],
+        [length_bin.bleu for length_bin in bins],
+    )
     axis.plot(words, bleu, label=results.name, **style)

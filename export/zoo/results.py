@@ -157,8 +157,8 @@ class Results(ResultsSection):
     @property
     def year(self) -> int:
         """Read the paper's year off the title; 0 where it names none."""
-        found = re.search(r"\b(19|20)\d\d\b", self.title)
-        return int(found.group()) if found else 0
+        year = re.search(r"\b(19|20)\d\d\b", self.title)
+        return int(year.group()) if year else 0
 
     def save(self, path: Path) -> None:
         """Replace the file, whole or not at all."""
@@ -181,13 +181,13 @@ def read_results(path: Path) -> Results | None:
 
 def read_all(folder: Path) -> tuple[list[Results], list[str]]:
     """Return all results of a folder by name, and a problem for each that cannot be read."""
-    found, problems = [], []
+    all_results, problems = [], []
     for path in sorted(folder.glob("*.json")):
         try:
-            found += [results] if (results := read_results(path)) else []
+            all_results += [results] if (results := read_results(path)) else []
         except ZooError as error:
             problems += error.problems
-    return found, problems
+    return all_results, problems
 
 
 class ZooError(Exception):

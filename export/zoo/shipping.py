@@ -48,7 +48,7 @@ QUALITY = re.compile(r"^## Quality\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 STORED = re.compile(r"stored in (?:fp32|fp16|bf16|int8)")
 
 
-def completed(card: str, scores: str, storage: Storage, command: str) -> str:
+def complete_card(card: str, scores: str, storage: Storage, command: str) -> str:
     """Return the card with the scores instead of training's, or at its end if it has none."""
     section = f"## Quality\n\n{scores}\n\nBy `{command}`.\n\n"
     text = STORED.sub(f"stored in {storage}", card)
@@ -86,20 +86,22 @@ class ShippedQuality:
     pictures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
-def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> ShippedQuality:
+def score_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> ShippedQuality:
     """Raises TrainingConfigError, OSError and InputError."""
     from models.scores import score
 
     pairs, everyday = test_pairs(recipe, data, sets), read_everyday(sets / "everyday.tsv")
-    texts = [pair.source for pair in [*pairs, *(each.pair for each in everyday)]]
+    texts = [pair.source for pair in [*pairs, *(example.pair for example in everyday)]]
     said = {
         name: translator(folder, protects=True)(texts) for name, folder in bundles.by_name.items()
     }
     alone = score(pairs, translator(bundles.int8)([pair.source for pair in pairs]))
-    results = {name: score(pairs, each[: len(pairs)]) for name, each in said.items()}
+    results = {name: score(pairs, example[: len(pairs)]) for name, example in said.items()}
     int8 = results.pop("int8")
     translations = said["int8"][len(pairs) :]
-    quality = int8.as_json() | {name: each.as_json()["scores"] for name, each in results.items()}
+    quality = int8.as_json() | {
+        name: example.as_json()["scores"] for name, example in results.items()
+    }
     quality["without protection"] = alone.as_json()["scores"]
     quality |= _calibration(bundles.int8, recipe, data)
     pictures = {
@@ -120,8 +122,8 @@ def _calibration(bundle: Path, recipe: Path, data: Path) -> dict[str, Any]:
     from models.training.config import read_config
 
     dev = read_config(recipe).data.dev
-    found = calibration_of(bundle, read_pairs(data / dev)) if dev else None
-    return {"calibration": asdict(found)} if found else {}
+    calibration = calibration_of(bundle, read_pairs(data / dev)) if dev else None
+    return {"calibration": asdict(calibration)} if calibration else {}
 
 
 def test_pairs(recipe: Path, data: Path, sets: Path) -> list[SentencePair]:
@@ -131,15 +133,15 @@ def test_pairs(recipe: Path, data: Path, sets: Path) -> list[SentencePair]:
     test = read_config(recipe).data.test
     if not test:
         raise InputError(f"{recipe} names no test set")
-    made = sorted((sets / "made").glob("*.tsv"))
-    return [pair for path in (data / test, *made) for pair in read_pairs(path)]
+    synthetic_sets = sorted((sets / "made").glob("*.tsv"))
+    return [pair for path in (data / test, *synthetic_sets) for pair in read_pairs(path)]
 
 
-def of_prose(bundles: Bundles, recipe: Path, data: Path) -> ShippedQuality:
+def score_prose(bundles: Bundles, recipe: Path, data: Path) -> ShippedQuality:
     documents = held_out(recipe, data)
-    scores = {name: prose_scorer(each)(documents) for name, each in bundles.by_name.items()}
+    scores = {name: prose_scorer(prose)(documents) for name, prose in bundles.by_name.items()}
     int8 = scores["int8"]
-    others = {name: asdict(each) for name, each in scores.items() if each is not int8}
+    others = {name: asdict(prose) for name, prose in scores.items() if prose is not int8}
     quality = asdict(int8) | others
     return ShippedQuality(
         quality, f"{corpus.table(scores)}\n\nThe held-out documents: {int8.as_sentence()}"
@@ -170,8 +172,8 @@ class Sources:
 
 
 SCORERS: dict[str, Callable[[Bundles, Sources], ShippedQuality]] = {
-    "translate": lambda bundles, s: of_translations(bundles, s.recipe, s.data, s.sets),
-    "generate": lambda bundles, s: of_prose(bundles, s.recipe, s.data),
+    "translate": lambda bundles, s: score_translations(bundles, s.recipe, s.data, s.sets),
+    "generate": lambda bundles, s: score_prose(bundles, s.recipe, s.data),
 }
 
 
@@ -189,9 +191,9 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     if WORDS_FILE in trained.files:
         write_words(output, trained.files[WORDS_FILE])
     parity = _parity(output, sources.sets / COMPARED_TEXTS[trained.config.task])
-    with _exported(source, output) as bundles:
-        found = SCORERS[trained.config.task](bundles, sources)
-        for name, draw in found.pictures.items():
+    with _export_bundles(source, output) as bundles:
+        shipped = SCORERS[trained.config.task](bundles, sources)
+        for name, draw in shipped.pictures.items():
             draw(output / name)
     if (source / CURVE_FILE).is_file():
         shutil.copyfile(source / CURVE_FILE, output / CURVE_FILE)
@@ -199,11 +201,11 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     command = (
         f"attendant lab ship CHECKPOINT -o {output} --weights {storage} --recipe {sources.recipe}"
     )
-    text = completed(card, found.markdown, storage, command)
+    text = complete_card(card, shipped.markdown, storage, command)
     (output / CARD_FILE).write_text(text, encoding="utf-8")
-    quality = json.dumps(found.quality | {"parity": parity}, indent=2, ensure_ascii=False)
+    quality = json.dumps(shipped.quality | {"parity": parity}, indent=2, ensure_ascii=False)
     (output / QUALITY_FILE).write_text(f"{quality}\n", encoding="utf-8")
-    return found.markdown
+    return shipped.markdown
 
 
 def _parity(stored: Path, test: Path) -> dict[str, Any]:
@@ -230,7 +232,7 @@ def _parity(stored: Path, test: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _exported(source: Path, stored: Path) -> Iterator[Bundles]:
+def _export_bundles(source: Path, stored: Path) -> Iterator[Bundles]:
     """Bundles for as long as they are scored: of what is stored, and of what was trained."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -138,7 +138,9 @@ class Stage:
     def is_done(self, family: Family) -> bool:
         if family.settings.again and self.run is not train:
             return False
-        return any(getattr(family.saved, each, None) is not None for each in self.sections)
+        return any(
+            getattr(family.saved_results, section, None) is not None for section in self.sections
+        )
 
 
 def train(family: Family) -> None:
@@ -162,7 +164,7 @@ def _evaluate_prose(family: Family) -> None:
         prose_scorer(family.bundle(precision))(family.held_out)
         for precision in (Precision.FP32, Precision.INT8)
     )
-    found = ProseResults(
+    results = ProseResults(
         command=f"attendant lab zoo {family.name} --only evaluate",
         documents=fp32.documents,
         bytes=fp32.bytes,
@@ -172,16 +174,16 @@ def _evaluate_prose(family: Family) -> None:
         fp32=fp32.bits_per_byte,
         int8=int8.bits_per_byte,
         perplexity=fp32.perplexity,
-        by_document=tuple(DocumentBits(**asdict(each)) for each in fp32.by_document),
+        by_document=tuple(DocumentBits(**asdict(document)) for document in fp32.by_document),
     )
-    family.save(bundle=about_bundle(family.bundle(Precision.INT8)), prose=found)
+    family.save(bundle=about_bundle(family.bundle(Precision.INT8)), prose=results)
 
 
 def _evaluate_translations(family: Family) -> None:
     scorer = Scorer(family.test)
     fp32, int8 = family.bundle(Precision.FP32), family.bundle(Precision.INT8)
     beams = _translations(family, fp32, BEAMS)
-    found = TranslationResults(
+    results = TranslationResults(
         command=f"attendant lab zoo {family.name} --only evaluate",
         test=str(family.recipe.config.data.test),
         sentences=len(family.test),
@@ -195,7 +197,7 @@ def _evaluate_translations(family: Family) -> None:
         by_length=scorer.by_length(beams),
         **scorer.signatures(),
     )
-    family.save(bundle=about_bundle(int8), translation=found)
+    family.save(bundle=about_bundle(int8), translation=results)
 
 
 def measure(family: Family) -> None:
@@ -204,14 +206,14 @@ def measure(family: Family) -> None:
     sentences = family.folder / "sentences.txt"
     texts = _beginnings(family) if family.recipe.is_of_prose else _sources(family)
     sentences.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    found = SpeedResults(
+    results = SpeedResults(
         command=f"attendant lab zoo {family.name} --only measure",
         machine=_machine(),
         threads=family.settings.threads or available_cpus(),
         fp32=_pace(family, family.bundle(Precision.FP32), sentences, len(texts)),
         int8=_pace(family, family.bundle(Precision.INT8), sentences, len(texts)),
     )
-    family.save(bundle=about_bundle(family.bundle(Precision.INT8)), speed=found)
+    family.save(bundle=about_bundle(family.bundle(Precision.INT8)), speed=results)
 
 
 STAGES = {
@@ -224,10 +226,10 @@ STAGES = {
 }
 
 
-def chosen(names: Iterable[str]) -> list[Stage]:
+def select_stages(names: Iterable[str]) -> list[Stage]:
     """Return the stages of these names in their order; without names, all."""
-    wanted = set(names) or set(STAGES)
-    return [stage for name, stage in STAGES.items() if name in wanted]
+    chosen_names = set(names) or set(STAGES)
+    return [stage for name, stage in STAGES.items() if name in chosen_names]
 
 
 def _must_be_trained(family: Family) -> None:

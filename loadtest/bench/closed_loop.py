@@ -87,8 +87,8 @@ def drive_side_by_side(
 
     def submit(driver: Driver, count: int) -> None:
         with lock:
-            taken = list(islice(waiting, count))
-        driver.submit(taken)
+            admitted = list(islice(waiting, count))
+        driver.submit(admitted)
 
     def drive(number: int, driver: Driver) -> None:
         submit(driver, len(range(number, num_in_flight, len(drivers))))
@@ -171,12 +171,12 @@ def result_of(watches: Sequence[Stopwatch], num_in_flight: int, seconds: float) 
         tokens_per_second=round(num_tokens / seconds, 1),
         sentences_per_second=round(num_requests / seconds, 2),
         mean_rows=round(sum(rows) / len(rows), 2),
-        step_ms=percentiles([each for watch in watches for each in watch.step_seconds]),
-        host_ms=percentiles([each for watch in watches for each in watch.host_seconds]),
+        step_ms=percentiles([sample for watch in watches for sample in watch.step_seconds]),
+        host_ms=percentiles([sample for watch in watches for sample in watch.host_seconds]),
         first_token_ms=percentiles(
-            [each for watch in watches for each in watch.first_token_seconds.values()]
+            [sample for watch in watches for sample in watch.first_token_seconds.values()]
         ),
-        phase_seconds={name: round(each, 4) for name, each in phases.items()},
+        phase_seconds={name: round(seconds, 4) for name, seconds in phases.items()},
     )
 
 

@@ -20,7 +20,7 @@ from serving.requests.parameters import (
 )
 
 if TYPE_CHECKING:
-    from loadtest.bench.workload import Workload
+    from loadtest.bench.workload import BenchWorkload
 
 MIN_REQUESTS = 32
 DEFAULT_BATCHES = (1, 8, 32)
@@ -136,7 +136,7 @@ def _check(
     requests: int | None,
     engines: int | None,
     device: str,
-    given: Mapping[str, Any],
+    decoding_options: Mapping[str, Any],
 ) -> None:
     if device == "cuda" and (engines or 1) > 1:
         raise click.BadParameter("a GPU runs one engine", param_hint="--engines")
@@ -145,13 +145,13 @@ def _check(
     wrong = "--batch" if compare in OF_ONE_SIZE and batch else wrong
     if wrong:
         raise click.BadParameter(f"does not go with --compare {compare}", param_hint=wrong)
-    if compare is None and NUM_BEAMS not in given:
-        refuse_idle(given, NUM_BEAMS, "--beam")
+    if compare is None and NUM_BEAMS not in decoding_options:
+        refuse_idle(decoding_options, NUM_BEAMS, "--beam")
 
 
 def _workload(
     bundle: Path, input_file: Any, max_new_tokens: int | None, device: Any, threads: int
-) -> "Workload":
+) -> "BenchWorkload":
     from loadtest.bench.workload import build_workload
     from serving.pipelines.loading import ModelParts
 
@@ -167,7 +167,7 @@ def _workload(
 
 
 def _measure(
-    workload: "Workload",
+    workload: "BenchWorkload",
     num_engines: int,
     beam: BeamParams | None,
     sampling: SamplingParams,
@@ -188,7 +188,7 @@ def _measure(
 
 
 def _compare(
-    workload: "Workload",
+    workload: "BenchWorkload",
     name: str,
     beam: BeamParams,
     sampling: SamplingParams,
@@ -200,8 +200,8 @@ def _compare(
 
     for batch in batches:
         options = ComparisonOptions(beam, sampling, batch, num_repetitions)
-        found = COMPARISONS[name](workload, options)
-        yield found.line, asdict(found) | {"median": found.median}
+        comparison = COMPARISONS[name](workload, options)
+        yield comparison.line, asdict(comparison) | {"median": comparison.median}
 
 
 def _drawing(sampling: SamplingParams) -> SamplingParams:
@@ -210,7 +210,7 @@ def _drawing(sampling: SamplingParams) -> SamplingParams:
     return replace(sampling, temperature=sampling.temperature or COMPARED_TEMPERATURE, **filters)
 
 
-def _about(workload: "Workload") -> dict[str, Any]:
+def _about(workload: "BenchWorkload") -> dict[str, Any]:
     manifest = workload.parts.bundle.manifest
     return {
         "bundle": manifest.name,

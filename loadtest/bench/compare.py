@@ -16,8 +16,8 @@ import click
 from loadtest.bench.compare_workloads import WORKLOADS, Workload
 
 if TYPE_CHECKING:
-    from loadtest.bench.compare_inputs import Given
-    from loadtest.bench.compare_run import Plan, Race
+    from loadtest.bench.compare_inputs import ComparisonInputs
+    from loadtest.bench.compare_run import ComparisonPlan, Race
 
 PEER_NAMES = (
     *("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-genai"),
@@ -204,29 +204,29 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _cores(wanted: int | None) -> frozenset[int]:
+def _cores(count: int | None) -> frozenset[int]:
     cores = sorted(os.sched_getaffinity(0))
-    if wanted is not None and wanted > len(cores):
+    if count is not None and count > len(cores):
         raise click.BadParameter(f"there are only {len(cores)}", param_hint="--cores")
-    return frozenset(cores[:wanted])
+    return frozenset(cores[:count])
 
 
-def _plan(bundle: Path, options: dict[str, Any]) -> "Plan":
+def _plan(bundle: Path, options: dict[str, Any]) -> "ComparisonPlan":
     from loadtest.bench.compare_inputs import read_inputs
-    from loadtest.bench.compare_run import Plan
+    from loadtest.bench.compare_run import ComparisonPlan
 
-    given = read_inputs(
+    inputs = read_inputs(
         bundle, _text(options["even"]), _text(options["file"]), options["prompt_tokens"]
     )
     is_quick = options["quick"]
     if is_quick:
-        given = given.shortened(QUICK_SENTENCES)
-    default = COMPLETION_TOKENS if given.is_of_language_model else NEW_TOKENS
-    return Plan(
-        _chosen(options["workloads"], given),
+        inputs = inputs.shortened(QUICK_SENTENCES)
+    default = COMPLETION_TOKENS if inputs.is_of_language_model else NEW_TOKENS
+    return ComparisonPlan(
+        _chosen(options["workloads"], inputs),
         dict(options["peers"]),
-        given,
-        _references(options["references"], given),
+        inputs,
+        _references(options["references"], inputs),
         min(options["rounds"], QUICK_ROUNDS) if is_quick else options["rounds"],
         options["max_new_tokens"] or default,
         options["rates"],
@@ -238,32 +238,32 @@ def _text(path: Path | None) -> str | None:
     return path.read_text(encoding="utf-8") if path else None
 
 
-def _chosen(named: tuple[Workload, ...] | None, given: "Given") -> tuple[Workload, ...]:
+def _chosen(named: tuple[Workload, ...] | None, inputs: "ComparisonInputs") -> tuple[Workload, ...]:
     """Return the workloads that were named, or all that the model takes."""
     if named is None:
-        return tuple(each for each in WORKLOADS.values() if each.kind in given.kinds)
-    if wrong := [each.name for each in named if each.kind not in given.kinds]:
+        return tuple(workload for workload in WORKLOADS.values() if workload.kind in inputs.kinds)
+    if wrong := [workload.name for workload in named if workload.kind not in inputs.kinds]:
         message = f"{', '.join(wrong)}: not of this model's task"
         raise click.BadParameter(message, param_hint="--workloads")
     return named
 
 
-def _references(path: Path | None, given: "Given") -> list[str] | None:
+def _references(path: Path | None, inputs: "ComparisonInputs") -> list[str] | None:
     """Return the references of the sentences that are raced over."""
     if path is None:
         return None
     lines = path.read_text(encoding="utf-8").splitlines()
-    if len(lines) != given.num_lines_of_file:
-        message = f"has {len(lines)} lines, the sentences {given.num_lines_of_file}"
+    if len(lines) != inputs.num_lines_of_file:
+        message = f"has {len(lines)} lines, the sentences {inputs.num_lines_of_file}"
         raise click.BadParameter(message, param_hint="--references")
-    return [lines[place] for place in given.kept_of_file]
+    return [lines[place] for place in inputs.kept_of_file]
 
 
 def _report(race: "Race", folder: Path) -> None:
     """Write the results, and show the table."""
-    from loadtest.bench.compare_report import Report
+    from loadtest.bench.compare_report import ComparisonReport
 
-    report = Report(_about(race), race.rows, race.missing)
+    report = ComparisonReport(_about(race), race.rows, race.missing)
     report.write(folder)
     click.echo(report.as_markdown())
 

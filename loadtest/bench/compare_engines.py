@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from loadtest.bench.compare_workloads import Kind, Workload
+from loadtest.bench.compare_workloads import Workload, WorkloadKind
 from serving.engine.runtime.planning import candidate_plans
 
 FILE_BATCHES = (16, 32, 64, 128)
@@ -135,7 +135,7 @@ class Peer:
     """
 
     worker: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[WorkloadKind, ...]
     settings: Callable[[Setup], list[Order]] = lambda setup: [{}]
     orders: Callable[[Workload, Order], list[Order]] = lambda workload, order: [order]
 
@@ -145,9 +145,12 @@ class Peer:
         common = {"model": str(model), "inputs": str(setup.inputs), "cores": len(setup.cores)}
         return [
             EngineProcess(
-                name, in_words(each), [*script, json.dumps({**common, **each})], set(setup.cores)
+                name,
+                in_words(setting),
+                [*script, json.dumps({**common, **setting})],
+                set(setup.cores),
             )
-            for each in self.settings(setup)
+            for setting in self.settings(setup)
         ]
 
 
@@ -174,25 +177,25 @@ def _onnxruntime_orders(workload: Workload, order: Order) -> list[Order]:
 PEERS: dict[str, Peer] = {
     "ctranslate2": Peer(
         "CTranslate2",
-        (Kind.TRANSLATE, Kind.OPEN_LOOP),
+        (WorkloadKind.TRANSLATE, WorkloadKind.OPEN_LOOP),
         ctranslate2_settings,
         _ctranslate2_orders,
     ),
-    "transformers": Peer("Transformers", (Kind.TRANSLATE,)),
+    "transformers": Peer("Transformers", (WorkloadKind.TRANSLATE,)),
     "slimt": Peer(
         "Slimt",
-        (Kind.TEXTS,),
+        (WorkloadKind.TEXTS,),
         orders=lambda workload, order: [{**order, "calls": calls} for calls in ("all", "each")],
     ),
     "llama.cpp": Peer(
         "LlamaCpp",
-        (Kind.CONTINUE, Kind.STREAMS),
+        (WorkloadKind.CONTINUE, WorkloadKind.STREAMS),
         lambda setup: [{"context": setup.context}],
     ),
-    "onnxruntime-genai": Peer("OnnxRuntimeGenai", (Kind.CONTINUE,)),
+    "onnxruntime-genai": Peer("OnnxRuntimeGenai", (WorkloadKind.CONTINUE,)),
     "onnxruntime": Peer(
         "OnnxRuntime",
-        (Kind.ENCODE,),
+        (WorkloadKind.ENCODE,),
         lambda setup: [{"sessions": number} for number in setup.divisors],
         _onnxruntime_orders,
     ),

@@ -33,7 +33,7 @@ from loadtest.bench.compare_engines import (
     in_words,
     pinned,
 )
-from loadtest.bench.compare_report import Entry, Row
+from loadtest.bench.compare_report import PeerEntry, Row
 from loadtest.bench.compare_workloads import Workload
 
 START_SECONDS = 180.0
@@ -42,7 +42,7 @@ NOT_INSTALLED = 3  # the exit code of a server whose package is missing
 
 
 @dataclass(frozen=True)
-class Server:
+class ComparedServer:
     """A server of a comparison.
 
     command: {port} stands for its port.
@@ -73,31 +73,31 @@ class Server:
             _stop(process)
 
 
-def attendant_server(setup: Setup) -> Server:
+def attendant_server(setup: Setup) -> ComparedServer:
     command = (sys.executable, "-m", "serving.cli", "serve", str(setup.bundle), "--port", "{port}")
-    return Server("attendant", "attendant serve as it comes", command, "/ready")
+    return ComparedServer("attendant", "attendant serve as it comes", command, "/ready")
 
 
-def ctranslate2_servers(model: Path, setup: Setup) -> list[Server]:
+def ctranslate2_servers(model: Path, setup: Setup) -> list[ComparedServer]:
     """Return the server over CTranslate2 in every setting."""
     script = (setup.interpreter, str(PEERS_FOLDER / "ctranslate2_server.py"), str(model), "{port}")
     cores = str(len(setup.cores))
     return [
-        Server(
+        ComparedServer(
             "ctranslate2",
-            f"dynamic batching, {in_words(each)}",
-            (*script, str(each["workers"]), cores, str(each["compute_type"])),
+            f"dynamic batching, {in_words(setting)}",
+            (*script, str(setting["workers"]), cores, str(setting["compute_type"])),
             "/health",
         )
-        for each in ctranslate2_settings(setup)
+        for setting in ctranslate2_settings(setup)
     ]
 
 
-def llama_cpp_servers(model: Path, setup: Setup) -> list[Server]:
+def llama_cpp_servers(model: Path, setup: Setup) -> list[ComparedServer]:
     script = (setup.interpreter, "-m", "llama_cpp.server", "--model", str(model))
     options = ("--n_threads", str(len(setup.cores)), "--n_ctx", str(setup.context))
     command = (*script, "--port", "{port}", *options)
-    return [Server("llama.cpp", "its own server", command, "/v1/models")]
+    return [ComparedServer("llama.cpp", "its own server", command, "/v1/models")]
 
 
 SERVERS = {"ctranslate2": ctranslate2_servers, "llama.cpp": llama_cpp_servers}
@@ -131,8 +131,8 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port: int = held.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
         return port
 
 
@@ -231,47 +231,51 @@ STREAMS_EACH = 4  # completions of a user in one turn
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRate:
     """The result of one run of a server: its speed, and the numbers behind it."""
 
     rate: float
     raw: Any
 
 
-Measure = Callable[[str], Measured]
+Measure = Callable[[str], MeasuredRate]
 
 
 def compete_over_http(
     workload: Workload,
     unit: str,
     measure: Measure,
-    ours: Server,
-    theirs: Sequence[Server],
+    ours: ComparedServer,
+    theirs: Sequence[ComparedServer],
     num_rounds: int,
     cores: set[int],
 ) -> Row:
     """Race ours against the best of a peer's servers. Raises SkippedPeer."""
 
-    def run(server: Server) -> Measured:
+    def run(server: ComparedServer) -> MeasuredRate:
         with server.running(cores) as url:
             return measure(url)
 
     pair = [ours, _fastest(theirs, run)]
     rounds = [[run(server) for server in pair] for _ in range(num_rounds)]
-    for server, found in zip(pair, zip(*rounds, strict=True), strict=True):
-        if not all(each.rate for each in found):
+    for server, measures in zip(pair, zip(*rounds, strict=True), strict=True):
+        if not all(measure.rate for measure in measures):
             raise SkippedPeer(f"{server.name} sustained no rate: give lower --rates")
     measured = zip(*rounds, strict=True)
-    first, second = (_entry(*each) for each in zip(pair, measured, strict=True))
+    first, second = (
+        _entry(*server_and_measures) for server_and_measures in zip(pair, measured, strict=True)
+    )
     return Row(workload, unit, first, second)
 
 
-def _entry(server: Server, found: Sequence[Measured]) -> Entry:
-    rates, raw = [each.rate for each in found], [each.raw for each in found]
-    return Entry(server.name, server.setting, rates, raw=raw)
+def _entry(server: ComparedServer, measures: Sequence[MeasuredRate]) -> PeerEntry:
+    rates, raw = [measure.rate for measure in measures], [measure.raw for measure in measures]
+    return PeerEntry(server.name, server.setting, rates, raw=raw)
 
 
-def _fastest(servers: Sequence[Server], run: Callable[[Server], Measured]) -> Server:
+def _fastest(
+    servers: Sequence[ComparedServer], run: Callable[[ComparedServer], MeasuredRate]
+) -> ComparedServer:
     if len(servers) == 1:
         return servers[0]
     return max(servers, key=lambda server: run(server).rate)
@@ -282,23 +286,23 @@ def sustained(texts: list[str], body: Body, rates: Sequence[float], seconds: flo
     rise until one is too much.
     """
 
-    def measure(url: str) -> Measured:
+    def measure(url: str) -> MeasuredRate:
         bodies: Iterator[Body] = numbered(texts, lambda text: {"q": text, **body})
         url += "/translate"
         asyncio.run(arrive(url, bodies, rates[0], WARM_UP_SECONDS))
         best, raw = 0.0, []
         for rate in rates:
-            found = asyncio.run(arrive(url, bodies, rate, seconds))
-            raw.append(found.as_json())
-            click.echo(f"  {rate:g}/s: p95 {found.percentile(0.95):.2f} s", err=True)
-            if not found.is_sustained(LIMIT_SECONDS):
+            arrivals = asyncio.run(arrive(url, bodies, rate, seconds))
+            raw.append(arrivals.as_json())
+            click.echo(f"  {rate:g}/s: p95 {arrivals.percentile(0.95):.2f} s", err=True)
+            if not arrivals.is_sustained(LIMIT_SECONDS):
                 break
-            best = found.answered_per_second
+            best = arrivals.answered_per_second
         else:
             click.echo(
                 "  every rate was sustained: it could do more, give higher --rates", err=True
             )
-        return Measured(best, raw)
+        return MeasuredRate(best, raw)
 
     return measure
 
@@ -308,11 +312,11 @@ def streamed(prompts: list[str], body: Body, users: int) -> Measure:
     completions.
     """
 
-    def measure(url: str) -> Measured:
+    def measure(url: str) -> MeasuredRate:
         bodies = numbered(prompts, lambda prompt: {"prompt": prompt, **body})
         url += "/v1/completions"
         asyncio.run(stream(url, bodies, users, 1))
         rate = asyncio.run(stream(url, bodies, users, STREAMS_EACH))
-        return Measured(rate, {"users": users})
+        return MeasuredRate(rate, {"users": users})
 
     return measure

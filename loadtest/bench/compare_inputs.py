@@ -13,12 +13,12 @@ from loadtest.bench.compare_workloads import (
     OF_LANGUAGE_MODELS,
     OF_TRANSLATORS,
     Inputs,
-    Kind,
+    WorkloadKind,
 )
 from loadtest.bench.workload import SENTENCES, build_workload
 from serving.bundle.manifest import Task
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.encoding import EncodingRequests
+from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.jobs import EncodeJob
 from serving.pipelines.loading import ModelParts
 
@@ -35,7 +35,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Given:
+class ComparisonInputs:
     """The inputs of a comparison.
 
     even: sentences for batches, or prompts.
@@ -57,13 +57,13 @@ class Given:
         return self.card.task is Task.GENERATE
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[WorkloadKind, ...]:
         """List the kinds of workloads that the model can take."""
         if self.card.task.only_encodes:
             return OF_ENCODERS
         return OF_LANGUAGE_MODELS if self.is_of_language_model else OF_TRANSLATORS
 
-    def shortened(self, num_sentences: int) -> "Given":
+    def shortened(self, num_sentences: int) -> "ComparisonInputs":
         """Return the inputs with at most this many sentences of the file."""
         ids = self.ids[: len(self.even) + num_sentences]
         return replace(
@@ -80,7 +80,9 @@ class Given:
         path.write_text(json.dumps({"texts": self.even + self.file, "ids": self.ids}), "utf-8")
 
 
-def read_inputs(bundle: Path, even: str | None, file: str | None, prompt_tokens: int) -> Given:
+def read_inputs(
+    bundle: Path, even: str | None, file: str | None, prompt_tokens: int
+) -> ComparisonInputs:
     """Read the lines of two texts as the service would; without any, the built-in sentences."""
     parts = ModelParts.open(bundle)
     if parts.bundle.manifest.task is Task.GENERATE:
@@ -90,16 +92,16 @@ def read_inputs(bundle: Path, even: str | None, file: str | None, prompt_tokens:
     return _sentences(parts, even, file or even)
 
 
-def _sentences(parts: ModelParts, even: str | None, file: str | None) -> Given:
+def _sentences(parts: ModelParts, even: str | None, file: str | None) -> ComparisonInputs:
     """Keep the lines that are one sentence to the service: one request in, one translation out."""
     evens, files = (_single_sentences(parts, text) for text in (even, file))
-    return Given(
+    return ComparisonInputs(
         _card(parts),
-        [each.text for each in evens],
-        [each.text for each in files],
-        [each.ids for each in (*evens, *files)],
+        [item.text for item in evens],
+        [item.text for item in files],
+        [item.ids for item in (*evens, *files)],
         parts.tokenizers.target.decode,
-        [each.line for each in files],
+        [item.line for item in files],
         len((file or "").splitlines()),
     )
 
@@ -111,33 +113,33 @@ def _card(parts: ModelParts) -> ModelCard:
 
 
 def _single_sentences(parts: ModelParts, text: str | None) -> list[Sentence]:
-    found = []
+    items = []
     for number, line in enumerate((text or SENTENCES).splitlines()):
         requests = build_workload(parts, line, None, "cpu", 1).once() if line.strip() else []
         if len(requests) == 1 and requests[0].source_ids:
-            found.append(Sentence(number, line.strip(), list(requests[0].source_ids)))
-    if not found:
+            items.append(Sentence(number, line.strip(), list(requests[0].source_ids)))
+    if not items:
         raise click.ClickException("no line of the input is one sentence to the service")
-    return found
+    return items
 
 
-def _texts(parts: ModelParts, file: str) -> Given:
+def _texts(parts: ModelParts, file: str) -> ComparisonInputs:
     """Take the lines of a file as texts, cut to what the model reads."""
     texts = [line.strip() for line in file.splitlines() if line.strip()]
     requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source)
-    built = requests.of(EncodeJob("", tuple(texts), max_tokens=0))
+    built = requests.encodings(EncodeJob("", tuple(texts), max_tokens=0))
     ids = [list(request.source_ids or ()) for request in built]
-    return Given(_card(parts), [], texts, ids, parts.tokenizers.source.decode)
+    return ComparisonInputs(_card(parts), [], texts, ids, parts.tokenizers.source.decode)
 
 
-def _prompts(parts: ModelParts, text: str | None, length: int) -> Given:
+def _prompts(parts: ModelParts, text: str | None, length: int) -> ComparisonInputs:
     """Cut a text into prompts of equal length, one for each stream."""
     tokenizer = parts.tokenizers.target
     lines = build_workload(parts, text, None, "cpu", 1).texts
     ids = list(chain.from_iterable(map(tokenizer.encode, lines)))
     prompts = _windows(ids, length)
     texts = [*map(tokenizer.decode, prompts)]
-    return Given(_card(parts), texts, [], prompts, tokenizer.decode)
+    return ComparisonInputs(_card(parts), texts, [], prompts, tokenizer.decode)
 
 
 def _windows(ids: Sequence[int], length: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.bench.closed_loop import drive_side_by_side
-from loadtest.bench.peers.process import FirstToken, Run, Worker, answer, with_inputs
+from loadtest.bench.peers.process import FirstToken, PeerProcess, Run, answer, with_inputs
 from serving.bundle.manifest import Task
 from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
@@ -87,7 +87,7 @@ class IdsWorker:
 
     def _requests(self, order: dict[str, Any]) -> list[GenerationRequest]:
         ids = self._inputs[slice(*order["inputs"])]
-        return [self._request(number, each, order) for number, each in enumerate(ids)]
+        return [self._request(number, token_ids, order) for number, token_ids in enumerate(ids)]
 
     def _request(self, number: int, ids: list[int], order: dict[str, Any]) -> GenerationRequest:
         fields: dict[str, Any] = {"source_ids": tuple(ids)}
@@ -111,23 +111,23 @@ def drive(
     """Keep a number of requests in flight until all have ended; return their tokens in the order of
     the inputs, whose numbers are the request ids. None submits all requests at once.
     """
-    found: dict[str, list[int]] = {request.request_id: [] for request in requests}
-    readers = [Reader(engine, found, first_token) for engine in engines]
+    tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
+    readers = [TokenReader(engine, tokens, first_token) for engine in engines]
     if num_in_flight is None:
         readers[0].submit(requests)
         drive_side_by_side(readers, (), 0)
     else:
         drive_side_by_side(readers, requests, num_in_flight)
-    return [found[str(number)] for number in range(len(requests))]
+    return [tokens[str(number)] for number in range(len(requests))]
 
 
-class Reader:
+class TokenReader:
     """Drives an engine and keeps the tokens."""
 
     def __init__(
-        self, engine: Engine, found: dict[str, list[int]], first_token: FirstToken
+        self, engine: Engine, tokens: dict[str, list[int]], first_token: FirstToken
     ) -> None:
-        self._engine, self._found, self._first_token = engine, found, first_token
+        self._engine, self._tokens, self._first_token = engine, tokens, first_token
         self._has_token = False
 
     @property
@@ -146,7 +146,7 @@ class Reader:
                 self._first_token()
                 self._has_token = True
             if isinstance(event, FinishedEvent):
-                self._found[event.request_id] = event.best.tokens.ids
+                self._tokens[event.request_id] = event.best.tokens.ids
                 num_ended += 1
         return num_ended
 
@@ -200,7 +200,7 @@ class VectorsWorker:
         if plan not in self._engines:
             self._engines[plan] = self._side_by_side(plan)
         ids = self._inputs[slice(*order["inputs"])]
-        requests = [GenerationRequest(str(n), tuple(each)) for n, each in enumerate(ids)]
+        requests = [GenerationRequest(str(n), tuple(token_ids)) for n, token_ids in enumerate(ids)]
         requests.sort(key=lambda request: -len(request.source_ids or ()))
         return lambda _: _encode(self._engines[plan], requests)
 
@@ -216,18 +216,18 @@ class VectorsWorker:
 
 def _encode(engines: Sequence[SteppedEngine], requests: Sequence[GenerationRequest]) -> list[Array]:
     """Return the vectors in the order of the inputs, which are the requests' ids."""
-    found: dict[str, Array] = {}
-    readers = [VectorReader(engine, found) for engine in engines]
+    vectors: dict[str, Array] = {}
+    readers = [VectorReader(engine, vectors) for engine in engines]
     readers[0].submit(requests)
     drive_side_by_side(readers, (), 0)
-    return [found[str(number)] for number in range(len(requests))]
+    return [vectors[str(number)] for number in range(len(requests))]
 
 
 class VectorReader:
     """Drives an engine and keeps the vectors."""
 
-    def __init__(self, engine: SteppedEngine, found: dict[str, Array]) -> None:
-        self._engine, self._found = engine, found
+    def __init__(self, engine: SteppedEngine, vectors: dict[str, Array]) -> None:
+        self._engine, self._vectors = engine, vectors
 
     @property
     def has_work(self) -> bool:
@@ -242,11 +242,11 @@ class VectorReader:
             if isinstance(event, FailedEvent):
                 raise event.error
             assert isinstance(event, FinishedEvent) and event.encoding is not None
-            [self._found[event.request_id]] = event.encoding.values()
+            [self._vectors[event.request_id]] = event.encoding.values()
         return len(events)
 
 
-WORKERS: dict[str, Callable[[dict[str, Any]], Worker]] = {
+WORKERS: dict[str, Callable[[dict[str, Any]], PeerProcess]] = {
     "ids": IdsWorker,
     "texts": TextsWorker,
     "vectors": VectorsWorker,

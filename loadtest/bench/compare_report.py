@@ -28,7 +28,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class OutputAgreement:
     """How many outputs are equal to ours.
 
     bleu_difference: our BLEU minus theirs; None without references.
@@ -40,7 +40,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PeerEntry:
     """The measured rounds of one engine at one workload.
 
     rates: a round each, in the unit of the workload; cpu_rates: the same per second of processor,
@@ -65,9 +65,9 @@ class Row:
 
     workload: Workload
     unit: str
-    ours: Entry
-    theirs: Entry
-    agreement: Agreement | None = None
+    ours: PeerEntry
+    theirs: PeerEntry
+    agreement: OutputAgreement | None = None
 
     @property
     def ratio(self) -> Spread:
@@ -121,7 +121,7 @@ HEAD = """\
 
 
 @dataclass(frozen=True)
-class Report:
+class ComparisonReport:
     """All that a race found.
 
     about: the machine, the model, the versions and the command. missing: why peers were skipped.
@@ -178,15 +178,15 @@ def _line(row: Row) -> str:
 
 def _first_tokens(row: Row) -> str:
     """Write ours and theirs, if both were measured."""
-    both = [each.first_seconds for each in (row.ours, row.theirs)]
+    both = [entry.first_seconds for entry in (row.ours, row.theirs)]
     return ", ".join(number(1e3 * median(times)) for times in both) if all(both) else ""
 
 
 def _agreement(row: Row) -> str:
-    found = row.agreement
-    if found is None:
+    agreement = row.agreement
+    if agreement is None:
         return ""
-    same = f"{found.same} of {found.total}"
-    if found.bleu_difference is None:
+    same = f"{agreement.same} of {agreement.total}"
+    if agreement.bleu_difference is None:
         return same
-    return f"{same}; BLEU {found.bleu_difference:+.2f}"
+    return f"{same}; BLEU {agreement.bleu_difference:+.2f}"

@@ -29,16 +29,19 @@ from loadtest.bench.compare_http import (
     streamed,
     sustained,
 )
-from loadtest.bench.compare_inputs import Given
-from loadtest.bench.compare_report import Agreement, Entry, Row
-from loadtest.bench.compare_workloads import Kind, Workload
+from loadtest.bench.compare_inputs import ComparisonInputs
+from loadtest.bench.compare_report import OutputAgreement, PeerEntry, Row
+from loadtest.bench.compare_workloads import Workload, WorkloadKind
 
-_OWN_KINDS = {Kind.TEXTS: "texts", Kind.ENCODE: "vectors"}  # of `own.py`; others take ids
-OVER_HTTP = (Kind.OPEN_LOOP, Kind.STREAMS)
+_OWN_KINDS = {  # others take ids
+    WorkloadKind.TEXTS: "texts",
+    WorkloadKind.ENCODE: "vectors",
+}
+OVER_HTTP = (WorkloadKind.OPEN_LOOP, WorkloadKind.STREAMS)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """The workloads of a comparison, and their duration.
 
     peers: models by the names of `PEERS`.
@@ -49,7 +52,7 @@ class Plan:
 
     workloads: Sequence[Workload]
     peers: Mapping[str, Path]
-    given: Given
+    given: ComparisonInputs
     references: Sequence[str] | None
     num_rounds: int
     max_new_tokens: int
@@ -61,7 +64,7 @@ class Plan:
 class Race:
     """A comparison, its results, and the reasons why peers were skipped."""
 
-    plan: Plan
+    plan: ComparisonPlan
     setup: Setup
     rows: list[Row] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
@@ -78,23 +81,23 @@ class Race:
     def _race_engines(self, workloads: Sequence[Workload]) -> None:
         with ExitStack() as stack:
             peers = self._started_peers(workloads, stack)
-            own: dict[str, EngineProcess] = {}
+            processes: dict[str, EngineProcess] = {}
             for workload in workloads:
                 takers = {name: peers[name] for name in peers if workload.kind in PEERS[name].kinds}
                 if not takers:
                     continue
                 click.echo(f"{workload.says}: attendant, {', '.join(takers)}", err=True)
                 kind = _OWN_KINDS.get(workload.kind, "ids")
-                if kind not in own:
-                    own[kind] = stack.enter_context(own_process(kind, self.setup))
-                    self.versions["attendant"] = own[kind].version()
-                self.rows += self._competed(workload, own[kind], takers)
+                if kind not in processes:
+                    processes[kind] = stack.enter_context(own_process(kind, self.setup))
+                    self.versions["attendant"] = processes[kind].version()
+                self.rows += self._competed(workload, processes[kind], takers)
 
     def _started_peers(
         self, workloads: Sequence[Workload], stack: ExitStack
     ) -> dict[str, list[EngineProcess]]:
         """Start the processes of the peers that are needed; those that are missing are named."""
-        found = {}
+        results = {}
         for name, model in self.plan.peers.items():
             if not any(workload.kind in PEERS[name].kinds for workload in workloads):
                 continue
@@ -103,30 +106,37 @@ class Race:
                 stack.enter_context(process)
             try:
                 self.versions[name] = {process.version() for process in processes}.pop()
-                found[name] = processes
+                results[name] = processes
             except SkippedPeer as error:
                 self._skip(name, error)
-        return found
+        return results
 
     def _competed(
-        self, workload: Workload, ours: EngineProcess, takers: Mapping[str, Sequence[EngineProcess]]
+        self,
+        workload: Workload,
+        ours: EngineProcess,
+        takers: Mapping[str, Sequence[EngineProcess]],
     ) -> list[Row]:
-        given = self.plan.given
-        order = given.inputs(self.plan.max_new_tokens).order(workload)
+        inputs = self.plan.given
+        order = inputs.inputs(self.plan.max_new_tokens).order(workload)
         num_cores = len(self.setup.cores)
-        own = [Candidate(ours, each) for each in own_orders(workload, order, num_cores)]
+        candidates = [
+            Contender(ours, settings) for settings in own_orders(workload, order, num_cores)
+        ]
         theirs = [
             [
-                Candidate(process, each)
+                Contender(process, settings)
                 for process in processes
-                for each in PEERS[name].orders(workload, order)
+                for settings in PEERS[name].orders(workload, order)
             ]
             for name, processes in takers.items()
         ]
         references = self.plan.references if workload.batch is None else None
-        scale = Scale.of(workload, given.file, num_cores)
-        checker = Checker(given.read, references)
-        return compete(workload, scale, [own, *theirs], self.plan.num_rounds, checker, _say_below)
+        scale = Scale.of(workload, inputs.file, num_cores)
+        checker = Checker(inputs.read, references)
+        return compete(
+            workload, scale, [candidates, *theirs], self.plan.num_rounds, checker, _say_below
+        )
 
     def _race_servers(self, workload: Workload) -> None:
         takers = [name for name in self.plan.peers if workload.kind in PEERS[name].kinds]
@@ -146,17 +156,17 @@ class Race:
                 self._skip(name, error)
 
     def _measure(self, workload: Workload) -> tuple[str, Measure]:
-        plan, given = self.plan, self.plan.given
-        if workload.kind is Kind.OPEN_LOOP:
-            source = given.card.source_languages[0]
-            target = given.card.targets_of(source)[0]
+        plan, inputs = self.plan, self.plan.given
+        if workload.kind is WorkloadKind.OPEN_LOOP:
+            source = inputs.card.source_languages[0]
+            target = inputs.card.targets_of(source)[0]
             body: Body = {"source": source, "target": target}
             body["max_new_tokens"] = plan.max_new_tokens
-            measure = sustained(given.even, body, plan.rates, plan.seconds)
+            measure = sustained(inputs.even, body, plan.rates, plan.seconds)
             return "sentences/s, p95 within 1 s", measure
         assert workload.batch is not None
-        body = {"model": given.card.name, "max_tokens": plan.max_new_tokens, "temperature": 0}
-        return "tokens/s", streamed(given.even, body, workload.batch)
+        body = {"model": inputs.card.name, "max_tokens": plan.max_new_tokens, "temperature": 0}
+        return "tokens/s", streamed(inputs.even, body, workload.batch)
 
     def _skip(self, name: str, error: SkippedPeer) -> None:
         self.missing[name] = str(error)
@@ -181,7 +191,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Contender:
     """Pairs a process with a way to ask it."""
 
     process: EngineProcess
@@ -195,7 +205,7 @@ class Candidate:
     def run(self) -> Turn:
         return self.process.run(self.order)
 
-    def with_fewer_inputs(self) -> "Candidate":
+    def with_fewer_inputs(self) -> "Contender":
         start, stop = self.order["inputs"]
         inputs = [start, min(stop, start + SEARCHED_INPUTS)]
         return replace(self, order={**self.order, "inputs": inputs})
@@ -210,10 +220,10 @@ class Scale:
 
     @classmethod
     def of(cls, workload: Workload, texts: Sequence[str], num_cores: int) -> "Scale":
-        if workload.kind is Kind.TEXTS:
+        if workload.kind is WorkloadKind.TEXTS:
             words = sum(len(text.split()) for text in texts)
             return cls("words of the source/s/core", words // num_cores)
-        if workload.kind is Kind.ENCODE:
+        if workload.kind is WorkloadKind.ENCODE:
             return cls("texts/s", len(texts))
         return cls("tokens/s")
 
@@ -231,18 +241,18 @@ class Checker:
     read: Callable[[list[int]], str]
     references: Sequence[str] | None = None
 
-    def check(self, ours: Turn, theirs: Turn) -> Agreement:
+    def check(self, ours: Turn, theirs: Turn) -> OutputAgreement:
         pairs = list(zip(ours.outputs, theirs.outputs, strict=True))
         difference = None
         if self.references is not None:
             difference = self._bleu(ours.outputs) - self._bleu(theirs.outputs)
-        return Agreement(sum(_are_alike(a, b) for a, b in pairs), len(pairs), difference)
+        return OutputAgreement(sum(_are_alike(a, b) for a, b in pairs), len(pairs), difference)
 
     def _bleu(self, outputs: Sequence[Any]) -> float:
         from sacrebleu import corpus_bleu
 
         assert self.references is not None
-        texts = [each if isinstance(each, str) else self.read(each) for each in outputs]
+        texts = [output if isinstance(output, str) else self.read(output) for output in outputs]
         score: float = corpus_bleu(texts, [list(self.references)]).score
         return score
 
@@ -257,30 +267,31 @@ def _are_alike(ours: Any, theirs: Any) -> bool:
 def compete(
     workload: Workload,
     scale: Scale,
-    players: Sequence[Sequence[Candidate]],
+    players: Sequence[Sequence[Contender]],
     num_rounds: int,
     checker: Checker,
     say: Say,
 ) -> list[Row]:
     """Race the best candidates of all players, ours first, in turns; return a row for each peer."""
     field = [fastest(candidates) for candidates in players]
-    say(f"best settings: {'; '.join(f'{each.process.name} {each.setting}' for each in field)}")
+    settings = (f"{candidate.process.name} {candidate.setting}" for candidate in field)
+    say(f"best settings: {'; '.join(settings)}")
     rounds = []
     for number in range(num_rounds):
         say(f"round {number + 1} of {num_rounds}")
-        rounds.append([each.run() for each in field])
-    turns = [list(each) for each in zip(*rounds, strict=True)]
-    entries = [_entry(each, of, scale) for each, of in zip(field, turns, strict=True)]
+        rounds.append([candidate.run() for candidate in field])
+    turns = [list(runs) for runs in zip(*rounds, strict=True)]
+    entries = [_entry(candidate, runs, scale) for candidate, runs in zip(field, turns, strict=True)]
     return [
         Row(workload, scale.unit, entries[0], entry, checker.check(turns[0][0], of[0]))
         for entry, of in zip(entries[1:], turns[1:], strict=True)
     ]
 
 
-def fastest(candidates: Sequence[Candidate]) -> Candidate:
+def fastest(candidates: Sequence[Contender]) -> Contender:
     """Return each a turn to warm up and, where there is a choice, one that counts."""
 
-    def seconds(candidate: Candidate) -> float:
+    def seconds(candidate: Contender) -> float:
         shorter = candidate.with_fewer_inputs()
         turns = [shorter.run() for _ in range(min(len(candidates), 2))]
         return turns[-1].seconds
@@ -288,9 +299,9 @@ def fastest(candidates: Sequence[Candidate]) -> Candidate:
     return min(candidates, key=seconds)
 
 
-def _entry(candidate: Candidate, turns: Sequence[Turn], scale: Scale) -> Entry:
+def _entry(candidate: Contender, turns: Sequence[Turn], scale: Scale) -> PeerEntry:
     amounts = [scale.amount(turn) for turn in turns]
-    return Entry(
+    return PeerEntry(
         candidate.process.name,
         candidate.setting,
         [amount / turn.seconds for amount, turn in zip(amounts, turns, strict=True)],

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any
 
 
-class Kind(Enum):
+class WorkloadKind(Enum):
     """The inputs and outputs of a workload.
 
     TRANSLATE: token ids of sentences.
@@ -34,7 +34,7 @@ class Workload:
     """
 
     name: str
-    kind: Kind
+    kind: WorkloadKind
     says: str
     batch: int | None = None
     beam: int = 1
@@ -50,36 +50,41 @@ def _both(ratio: float) -> tuple[tuple[str, float], ...]:
 
 
 _ALL = (
-    Workload("batch-1", Kind.TRANSLATE, "batch 1", 1, aims=(("ctranslate2", 3.0),)),
-    Workload("batch-8", Kind.TRANSLATE, "batch 8", 8),
-    Workload("batch-32", Kind.TRANSLATE, "batch 32", 32, aims=(("ctranslate2", 1.5),)),
-    Workload("batch-64", Kind.TRANSLATE, "batch 64", 64),
+    Workload("batch-1", WorkloadKind.TRANSLATE, "batch 1", 1, aims=(("ctranslate2", 3.0),)),
+    Workload("batch-8", WorkloadKind.TRANSLATE, "batch 8", 8),
+    Workload("batch-32", WorkloadKind.TRANSLATE, "batch 32", 32, aims=(("ctranslate2", 1.5),)),
+    Workload("batch-64", WorkloadKind.TRANSLATE, "batch 64", 64),
     Workload(
         "batch-32-beam-4",
-        Kind.TRANSLATE,
+        WorkloadKind.TRANSLATE,
         "batch 32, beam 4",
         32,
         4,
         aims=(("ctranslate2", 1.3),),
     ),
-    Workload("file", Kind.TRANSLATE, "a file at once", None, aims=(("ctranslate2", 1.5),)),
+    Workload("file", WorkloadKind.TRANSLATE, "a file at once", None, aims=(("ctranslate2", 1.5),)),
     Workload(
-        "file-beam-4", Kind.TRANSLATE, "a file, beam 4", None, 4, aims=(("ctranslate2", 1.3),)
+        "file-beam-4",
+        WorkloadKind.TRANSLATE,
+        "a file, beam 4",
+        None,
+        4,
+        aims=(("ctranslate2", 1.3),),
     ),
-    Workload("texts", Kind.TEXTS, "a file, text to text", aims=(("slimt", 1.5),)),
-    Workload("vectors", Kind.ENCODE, "vectors of a file", aims=(("onnxruntime", 1.5),)),
-    Workload("vectors-sorted", Kind.ENCODE, "vectors, sorted by length", is_sorted=True),
-    Workload("http", Kind.OPEN_LOOP, "HTTP, open loop", aims=(("ctranslate2", 1.5),)),
-    Workload("streams-1", Kind.CONTINUE, "1 stream", 1, aims=_both(1.1)),
-    Workload("streams-8", Kind.CONTINUE, "8 streams", 8),
-    Workload("streams-32", Kind.CONTINUE, "32 streams", 32, aims=_both(2.0)),
-    Workload("http-8", Kind.STREAMS, "HTTP, 8 streams", 8),
-    Workload("http-32", Kind.STREAMS, "HTTP, 32 streams", 32, aims=_both(2.0)),
+    Workload("texts", WorkloadKind.TEXTS, "a file, text to text", aims=(("slimt", 1.5),)),
+    Workload("vectors", WorkloadKind.ENCODE, "vectors of a file", aims=(("onnxruntime", 1.5),)),
+    Workload("vectors-sorted", WorkloadKind.ENCODE, "vectors, sorted by length", is_sorted=True),
+    Workload("http", WorkloadKind.OPEN_LOOP, "HTTP, open loop", aims=(("ctranslate2", 1.5),)),
+    Workload("streams-1", WorkloadKind.CONTINUE, "1 stream", 1, aims=_both(1.1)),
+    Workload("streams-8", WorkloadKind.CONTINUE, "8 streams", 8),
+    Workload("streams-32", WorkloadKind.CONTINUE, "32 streams", 32, aims=_both(2.0)),
+    Workload("http-8", WorkloadKind.STREAMS, "HTTP, 8 streams", 8),
+    Workload("http-32", WorkloadKind.STREAMS, "HTTP, 32 streams", 32, aims=_both(2.0)),
 )
-WORKLOADS: dict[str, Workload] = {each.name: each for each in _ALL}
-OF_LANGUAGE_MODELS = (Kind.CONTINUE, Kind.STREAMS)
-OF_TRANSLATORS = (Kind.TRANSLATE, Kind.TEXTS, Kind.OPEN_LOOP)
-OF_ENCODERS = (Kind.ENCODE,)
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
+OF_LANGUAGE_MODELS = (WorkloadKind.CONTINUE, WorkloadKind.STREAMS)
+OF_TRANSLATORS = (WorkloadKind.TRANSLATE, WorkloadKind.TEXTS, WorkloadKind.OPEN_LOOP)
+OF_ENCODERS = (WorkloadKind.ENCODE,)
 LEAST_INPUTS = 32
 BATCHES_PER_TURN = 8
 
@@ -99,11 +104,11 @@ class Inputs:
     def order(self, workload: Workload) -> dict[str, Any]:
         """Return what an engine is asked in one turn."""
         start, stop = self.num_even, self.num_even + self.num_in_file
-        if workload.kind is Kind.CONTINUE and workload.batch:
+        if workload.kind is WorkloadKind.CONTINUE and workload.batch:
             start, stop = 0, workload.batch
         elif workload.batch:
-            wanted = max(LEAST_INPUTS, BATCHES_PER_TURN * workload.batch)
-            start, stop = 0, min(wanted, self.num_even)
+            num_inputs = max(LEAST_INPUTS, BATCHES_PER_TURN * workload.batch)
+            start, stop = 0, min(num_inputs, self.num_even)
         return {
             "batch": workload.batch,
             "beam": workload.beam,

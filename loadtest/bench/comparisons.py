@@ -24,7 +24,7 @@ from loadtest.bench.closed_loop import (
     run_closed_loop,
     seconds_of_steps,
 )
-from loadtest.bench.workload import Workload
+from loadtest.bench.workload import BenchWorkload
 from serving.bundle.manifest import Task
 from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
@@ -69,7 +69,7 @@ class Comparison:
 
     @property
     def values(self) -> list[float]:
-        return [each["value"] for each in self.repetitions]
+        return [repetition["value"] for repetition in self.repetitions]
 
     @property
     def median(self) -> float:
@@ -82,7 +82,7 @@ class Comparison:
         return f"{self.says}: {self.median:.3f} ({spread})"
 
 
-def compare_beam(workload: Workload, options: ComparisonOptions) -> Comparison:
+def compare_beam(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
     """Compare the time of the same sentences with beam search and with greedy decoding."""
     batch = options.batch or 8
     engine = workload.engine(batch * options.beam.num_beams)
@@ -102,7 +102,7 @@ def compare_beam(workload: Workload, options: ComparisonOptions) -> Comparison:
     return _compared(says, batch, repeat, options)
 
 
-def compare_sampling(workload: Workload, options: ComparisonOptions) -> Comparison:
+def compare_sampling(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
     """Compare the steps of full batches, all rows sampled or all greedy."""
     batch = options.batch or 32
     engine = workload.engine(batch)
@@ -122,7 +122,7 @@ def compare_sampling(workload: Workload, options: ComparisonOptions) -> Comparis
     return _compared(says, batch, repeat, options)
 
 
-def compare_graph(workload: Workload, options: ComparisonOptions) -> Comparison:
+def compare_graph(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
     """Compare the time of the engine's steps with full batches, without reading sources and
     prompts, with the time of as many runs of the step graph alone over the same states.
     """
@@ -141,7 +141,7 @@ def compare_graph(workload: Workload, options: ComparisonOptions) -> Comparison:
     return _compared(says, batch, repeat, options)
 
 
-def compare_mix(workload: Workload, options: ComparisonOptions) -> Comparison:
+def compare_mix(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
     """Compare the steps of batches of all three kinds, greedy, beam and sampled, with each alone.
 
     All batches have the same number of rows; a mixed one gives a third of them to each kind, so its
@@ -171,7 +171,7 @@ def compare_mix(workload: Workload, options: ComparisonOptions) -> Comparison:
     return _compared(says, 3 * third, repeat, options)
 
 
-def compare_cancel(workload: Workload, options: ComparisonOptions) -> Comparison:
+def compare_cancel(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
     """Count the steps after a cancellation in a full engine until a request that waits gets its
     first token.
     """
@@ -194,7 +194,7 @@ _ENDLESS = {"ignore_eos": True, "max_new_tokens": None}
 
 
 def _steps_until_served(
-    engine: Engine, victims: list[GenerationRequest], workload: Workload
+    engine: Engine, victims: list[GenerationRequest], workload: BenchWorkload
 ) -> int:
     # Without a priority the short ones go first.
     waiting = replace(next(workload.requests("waiting", **_ENDLESS, priority=1)), streams=True)
@@ -218,7 +218,7 @@ def _has_token(engine: Engine, request: GenerationRequest) -> bool:
     return any(isinstance(event, TokenEvent) for event in events)
 
 
-def compare_prefix(workload: Workload, options: ComparisonOptions) -> Comparison:
+def compare_prefix(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
     """Compare the time to the first token of long prompts, seen and unseen."""
     manifest = workload.parts.bundle.manifest
     if manifest.task is not Task.GENERATE:
@@ -237,7 +237,7 @@ def compare_prefix(workload: Workload, options: ComparisonOptions) -> Comparison
     return _compared(says, 1, repeat, options)
 
 
-def compare_drafts(workload: Workload, options: ComparisonOptions) -> Comparison:
+def compare_drafts(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
     """Compare the time of the same requests without and with speculative decoding; count the runs
     for each token.
     """
@@ -260,14 +260,14 @@ def compare_drafts(workload: Workload, options: ComparisonOptions) -> Comparison
     return _compared(f"tokens/s, with drafts over without, batch {batch}", batch, repeat, options)
 
 
-def _random_prompts(workload: Workload, length: int) -> Iterator[GenerationRequest]:
+def _random_prompts(workload: BenchWorkload, length: int) -> Iterator[GenerationRequest]:
     """Yield tokens of the workload's texts in any order: no two prompts begin alike for long."""
     draw = random.Random(0)
     once = islice(workload.requests(max_new_tokens=1, ignore_eos=True), len(workload.texts))
     requests = list(once)
-    known = [token_id for request in requests for token_id in request.prompt_ids]
+    prompt_ids = [token_id for request in requests for token_id in request.prompt_ids]
     while True:
-        prompt = tuple(draw.choices(known, k=length))
+        prompt = tuple(draw.choices(prompt_ids, k=length))
         yield replace(requests[0], prompt_ids=prompt, streams=True)
 
 
@@ -286,7 +286,7 @@ def _compared(
     return Comparison(says, batch, [repeat() for _ in range(options.num_repetitions)])
 
 
-COMPARISONS: dict[str, Callable[[Workload, ComparisonOptions], Comparison]] = {
+COMPARISONS: dict[str, Callable[[BenchWorkload, ComparisonOptions], Comparison]] = {
     "beam": compare_beam,
     "sampling": compare_sampling,
     "graph": compare_graph,

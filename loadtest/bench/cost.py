@@ -51,16 +51,16 @@ def cost(
     if output is not None:
         from loadtest.bench import length_report
     threads = threads or available_cpus()
-    found = _measured(bundles, longest, rows, threads)
+    costs = _measured(bundles, longest, rows, threads)
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found]))
+        click.echo(json.dumps([asdict(each) for each in costs]))
     else:
         from loadtest.bench.length_report import document_of
         from loadtest.reporting.document import as_text
 
-        click.echo(as_text(document_of(found, threads)))
+        click.echo(as_text(document_of(costs, threads)))
     if output is not None:
-        length_report.draw(found, output)
+        length_report.draw(costs, output)
 
 
 def _measured(bundles: tuple[Path, ...], longest: int, rows: int, threads: int) -> list[Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
-from loadtest.bench.length_probe import GATES, Probe, Run
+from loadtest.bench.length_probe import GATES, Probe, ProbeRun
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
 from serving.bundle.opening import Bundle
 from serving.engine.arrays import storage_type
@@ -108,21 +108,21 @@ def lengths_of(manifest: Manifest, longest: int) -> list[int]:
     return [length for length in (2**power for power in range(4, 31)) if length <= most] or [most]
 
 
-def _reading(manifest: Manifest, length: int) -> Run | None:
+def _reading(manifest: Manifest, length: int) -> ProbeRun | None:
     """Read a whole source, or a whole prompt where one step takes many tokens."""
     if "encode" in manifest.graphs:
-        return Run("encode", length, length, 0)
-    ids = next(each for each in manifest.graphs["step"].inputs if each.name == "ids")
-    return Run("step", 0, length, 0) if isinstance(ids.shape[-1], str) else None
+        return ProbeRun("encode", length, length, 0)
+    ids = next(tensor for tensor in manifest.graphs["step"].inputs if tensor.name == "ids")
+    return ProbeRun("step", 0, length, 0) if isinstance(ids.shape[-1], str) else None
 
 
-def _writing(manifest: Manifest, length: int) -> Run | None:
+def _writing(manifest: Manifest, length: int) -> ProbeRun | None:
     """Write a token after as many, of a source of as many."""
-    return Run("step", length, 1, length) if "step" in manifest.graphs else None
+    return ProbeRun("step", length, 1, length) if "step" in manifest.graphs else None
 
 
 def _point(probe: Probe, manifest: Manifest, length: int, rows: int) -> Point:
-    reading, writing = (each(manifest, length) for each in (_reading, _writing))
+    reading, writing = (work(manifest, length) for work in (_reading, _writing))
     return Point(
         length,
         _phase(probe, reading, rows) if reading else None,
@@ -132,10 +132,10 @@ def _point(probe: Probe, manifest: Manifest, length: int, rows: int) -> Point:
     )
 
 
-def _phase(probe: Probe, run: Run, rows: int) -> Phase:
-    found, tokens = probe.count(run), rows * run.new
-    in_turn = bool(found.operators & SEQUENTIAL)
-    return Phase(found.operations / tokens, probe.seconds(run) / tokens, in_turn)
+def _phase(probe: Probe, run: ProbeRun, rows: int) -> Phase:
+    cost, tokens = probe.count(run), rows * run.new
+    in_turn = bool(cost.operators & SEQUENTIAL)
+    return Phase(cost.operations / tokens, probe.seconds(run) / tokens, in_turn)
 
 
 def _state_bytes(manifest: Manifest, length: int) -> int:
@@ -145,7 +145,7 @@ def _state_bytes(manifest: Manifest, length: int) -> int:
 def _touched_bytes(manifest: Manifest, length: int) -> int:
     """Return the bytes that writing a token reads, and again those that it overwrites."""
     twice = {StateKind.REPLACE}
-    return sum((1 + (each.kind in twice)) * _bytes(each, length) for each in manifest.states)
+    return sum((1 + (state.kind in twice)) * _bytes(state, length) for state in manifest.states)
 
 
 def _bytes(state: StateSpec, length: int) -> int:
@@ -179,14 +179,14 @@ PRODUCTS = (
 
 
 @dataclass(frozen=True)
-class Cost:
+class GraphCost:
     """Multiply-adds of one row, and bytes of weights that a run reads once for all rows."""
 
     multiply_adds: int
     weight_bytes: int
 
 
-def cost_of(graph_file: Path) -> Cost:
+def cost_of(graph_file: Path) -> GraphCost:
     """Count the products with weights of a graph, the bodies of its loops once."""
     graph = onnx.load(graph_file, load_external_data=False).graph
     weights = {tensor.name: tensor for tensor in _tensors(graph)}
@@ -195,7 +195,7 @@ def cost_of(graph_file: Path) -> Cost:
         for node in _nodes(graph)
         if node.op_type in PRODUCTS and len(node.input) > 1 and node.input[1] in weights
     ]
-    return Cost(
+    return GraphCost(
         sum(_multiply_adds(node, weight) for node, weight in pairs),
         sum(_num_bytes(weight) for weight in {weight.name: weight for _, weight in pairs}.values()),
     )
@@ -203,7 +203,7 @@ def cost_of(graph_file: Path) -> Cost:
 
 def _multiply_adds(node: NodeProto, weight: TensorProto) -> int:
     if node.op_type == "MatMulNBits":
-        sizes = {each.name: each.i for each in node.attribute}
+        sizes = {attribute.name: attribute.i for attribute in node.attribute}
         return int(sizes["K"] * sizes["N"])
     return _num_values(weight)
 

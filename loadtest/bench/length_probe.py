@@ -35,7 +35,7 @@ MIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Run:
+class ProbeRun:
     """One run of a graph.
 
     new: tokens of each row that it reads. past: positions that its states hold before.
@@ -48,7 +48,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundCosts:
     """The floating-point operations of a run, and the operators it ran."""
 
     operations: int
@@ -66,7 +66,7 @@ class Probe:
         self._config = EngineConfig(threads=threads)
         self._timed: dict[str, OrtGraph] = {}
 
-    def count(self, run: Run) -> Found:
+    def count(self, run: ProbeRun) -> FoundCosts:
         """Count what a run computes, from the shapes that its operators had."""
         with tempfile.TemporaryDirectory() as folder:
             path = self._bundle.graph_path(run.graph)
@@ -76,12 +76,12 @@ class Probe:
         capacity = self._manifest.limits.max_target_tokens
         lengths = Lengths(capacity, run.past + run.new)
         nodes = list(_nodes(events))
-        return Found(
-            sum(work_of(each, lengths) for each in nodes),
-            frozenset(each.operator for each in nodes),
+        return FoundCosts(
+            sum(work_of(node, lengths) for node in nodes),
+            frozenset(node.operator for node in nodes),
         )
 
-    def seconds(self, run: Run) -> float:
+    def seconds(self, run: ProbeRun) -> float:
         """Time a run: the median of many."""
         if run.graph not in self._timed:
             session = open_session(self._bundle.graph_path(run.graph), self._config)
@@ -95,23 +95,25 @@ class Probe:
             times.append(time.perf_counter() - started)
         return median(times)
 
-    def _bind(self, graph: OrtGraph, run: Run) -> Any:
+    def _bind(self, graph: OrtGraph, run: ProbeRun) -> Any:
         """Bind arrays of the right shapes; states that grow are written in place, as served."""
         spec = self._manifest.graphs[run.graph]
-        inputs = {each.name: self._input(each, run) for each in spec.inputs}
+        inputs = {tensor.name: self._input(tensor, run) for tensor in spec.inputs}
         in_place = {
             f"{state.name}.next": inputs[state.name]
             for state in self._manifest.states
             if state.kind is StateKind.APPEND and state.name in inputs
         }
         outputs = {
-            each.name: in_place[each.name] if each.name in in_place else self._zeros(each, run)
-            for each in spec.outputs
-            if each.name != "logp"  # of all tokens, which greedy rows have no use for
+            tensor.name: in_place[tensor.name]
+            if tensor.name in in_place
+            else self._zeros(tensor, run)
+            for tensor in spec.outputs
+            if tensor.name != "logp"  # of all tokens, which greedy rows have no use for
         }
         return graph.bind(inputs, outputs)
 
-    def _input(self, spec: TensorSpec, run: Run) -> Array:
+    def _input(self, spec: TensorSpec, run: ProbeRun) -> Array:
         array = self._zeros(spec, run)
         values = {
             "source_lengths": run.source,
@@ -123,10 +125,10 @@ class Probe:
         array[...] = values.get(spec.name, 0)
         return array
 
-    def _zeros(self, spec: TensorSpec, run: Run) -> Array:
+    def _zeros(self, spec: TensorSpec, run: ProbeRun) -> Array:
         return np.zeros(self._shape(spec.shape, run), spec.dtype)
 
-    def _shape(self, shape: Sequence[int | str], run: Run) -> tuple[int, ...]:
+    def _shape(self, shape: Sequence[int | str], run: ProbeRun) -> tuple[int, ...]:
         sizes = {
             BATCH: self._rows,
             SOURCE: run.source,
@@ -152,16 +154,16 @@ class Ran:
 def _nodes(events: list[dict[str, Any]]) -> Iterator[Ran]:
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            found = event["args"]
+            arguments = event["args"]
             yield Ran(
-                found["op_name"],
-                _shapes(found["input_type_shape"]),
-                _shapes(found["output_type_shape"]),
+                arguments["op_name"],
+                _shapes(arguments["input_type_shape"]),
+                _shapes(arguments["output_type_shape"]),
             )
 
 
-def _shapes(found: list[dict[str, list[int]]]) -> list[list[int]]:
-    return [shape for each in found for shape in each.values()]
+def _shapes(tensors: list[dict[str, list[int]]]) -> list[list[int]]:
+    return [shape for each in tensors for shape in each.values()]
 
 
 PRODUCTS = (

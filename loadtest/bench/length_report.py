@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from loadtest.bench.length_costs import LengthCosts, Phase, Point, Way, rises
-from loadtest.reporting.document import Cell, Document, Notes, Section, Table
+from loadtest.reporting.document import Cell, Notes, ReportDocument, ReportSection, ReportTable
 
 # Complexity of a layer, operations one after the other, longest path between two positions
 # (Vaswani et al. 2017, table 1).
@@ -19,11 +19,13 @@ THEORY = {
 }
 
 
-def document_of(found: Sequence[LengthCosts], threads: int) -> Document:
-    rows = found[0].rows
+def document_of(costs: Sequence[LengthCosts], threads: int) -> ReportDocument:
+    rows = costs[0].rows
     subtitle = f"{rows} {'row' if rows == 1 else 'rows'} at a time, {threads} threads"
-    ways = Section("How sequences are read", [_ways(found)])
-    return Document("What a token costs at each length", subtitle, [ways, *map(_section, found)])
+    ways = ReportSection("How sequences are read", [_ways(costs)])
+    return ReportDocument(
+        "What a token costs at each length", subtitle, [ways, *map(_section, costs)]
+    )
 
 
 NOTES = Notes(
@@ -39,7 +41,7 @@ NOTES = Notes(
 )
 
 
-def _ways(found: Sequence[LengthCosts]) -> Table:
+def _ways(costs: Sequence[LengthCosts]) -> ReportTable:
     header = (
         "model",
         "reads by",
@@ -51,9 +53,9 @@ def _ways(found: Sequence[LengthCosts]) -> Table:
         "keeps",
         "weights",
     )
-    return Table(
+    return ReportTable(
         header,
-        [[Cell(text) for text in _way_of(each)] for each in found],
+        [[Cell(text) for text in _way_of(each)] for each in costs],
     )
 
 
@@ -75,10 +77,10 @@ def _trend(rising: bool) -> str:
     return "rises" if rising else "same"
 
 
-def _section(costs: LengthCosts) -> Section:
+def _section(costs: LengthCosts) -> ReportSection:
     header = ("N", "read", "tokens/s", "write", "tokens/s", "keeps", "touches")
-    table = Table(header, [[Cell(t) for t in _line(point)] for point in costs.points])
-    return Section(f"{costs.name} ({costs.architecture})", [table])
+    table = ReportTable(header, [[Cell(t) for t in _line(point)] for point in costs.points])
+    return ReportSection(f"{costs.name} ({costs.architecture})", [table])
 
 
 def _line(point: Point) -> Iterator[str]:

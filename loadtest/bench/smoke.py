@@ -27,7 +27,7 @@ from loadtest.bench.comparisons import (
     compare_beam,
     compare_sampling,
 )
-from loadtest.bench.workload import Workload, build_workload
+from loadtest.bench.workload import BenchWorkload, build_workload
 from serving.engine.arrays import Array
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.runtime.session import open_graphs
@@ -50,19 +50,19 @@ OPTIONS = ComparisonOptions(
 Measure = Callable[[], list[float]]  # a value for each repetition
 
 
-def ratios(int8: Workload, fp32: Workload) -> dict[str, Measure]:
+def ratios(int8: BenchWorkload, fp32: BenchWorkload) -> dict[str, Measure]:
     """Return what measures each ratio; all are better when they are larger."""
     return {
         f"int8 over fp32, batch {ROWS}": lambda: compare_precisions(int8, fp32).values,
         f"graphs over all else, batch {ROWS}": lambda: compare_host(int8).values,
         "beam 4 over greedy, batch 8": lambda: [
-            1 / each for each in compare_beam(int8, OPTIONS).values
+            1 / value for value in compare_beam(int8, OPTIONS).values
         ],
         "sampling over greedy, batch 32": lambda: compare_sampling(int8, OPTIONS).values,
     }
 
 
-def compare_precisions(int8: Workload, fp32: Workload) -> Comparison:
+def compare_precisions(int8: BenchWorkload, fp32: BenchWorkload) -> Comparison:
     """Compare the steps of full batches in int8 and in fp32."""
     engines = [(workload, workload.engine(ROWS)) for workload in (int8, fp32)]
 
@@ -76,7 +76,7 @@ def compare_precisions(int8: Workload, fp32: Workload) -> Comparison:
     return _repeated("tokens/s, int8 over fp32", repeat)
 
 
-def compare_host(workload: Workload) -> Comparison:
+def compare_host(workload: BenchWorkload) -> Comparison:
     """Compare what graphs take of the steps of full batches with what all else takes, which is the
     engine's own.
     """
@@ -128,7 +128,7 @@ def _repeated(says: str, repeat: Callable[[], Raw]) -> Comparison:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SmokeOutcome:
     """A ratio. baseline: None where there is none for this processor."""
 
     name: str
@@ -152,12 +152,12 @@ def has_lost(value: float, baseline: float | None) -> bool:
     return baseline is not None and value < baseline * (1 - LARGEST_LOSS)
 
 
-def outcome(name: str, measure: Measure, baseline: float | None) -> Outcome:
+def outcome(name: str, measure: Measure, baseline: float | None) -> SmokeOutcome:
     """Measure once, and again as long as it looks like a loss."""
     values, num_tries = measure(), 1
     while has_lost(median(values), baseline) and num_tries < TRIES:
         values, num_tries = values + measure(), num_tries + 1
-    return Outcome(name, median(values), baseline, num_tries)
+    return SmokeOutcome(name, median(values), baseline, num_tries)
 
 
 @click.command(context_settings={"show_default": True})
@@ -174,20 +174,20 @@ def main(int8: Path, fp32: Path, baseline: Path, write: bool) -> None:
     kind = processor()
     stored: dict[str, dict[str, float]] = json.loads(baseline.read_text("utf-8"))
     known: Mapping[str, float] = {} if write else stored.get(kind, {})
-    found = []
+    comparisons = []
     for name, measure in ratios(_workload(int8), _workload(fp32)).items():
-        found.append(outcome(name, measure, known.get(name)))
-        click.echo(found[-1].line)
+        comparisons.append(outcome(name, measure, known.get(name)))
+        click.echo(comparisons[-1].line)
     if write:
-        stored[kind] = {each.name: round(each.value, 3) for each in found}
+        stored[kind] = {comparison.name: round(comparison.value, 3) for comparison in comparisons}
         baseline.write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
     elif not known:
         click.echo(f"no baseline for {kind}: nothing is compared; store one with --write")
-    if lost := [each.name for each in found if each.is_lost]:
+    if lost := [comparison.name for comparison in comparisons if comparison.is_lost]:
         raise click.ClickException(f"slower than {baseline.name} by more than 20 %: {lost}")
 
 
-def _workload(bundle: Path) -> Workload:
+def _workload(bundle: Path) -> BenchWorkload:
     return build_workload(ModelParts.open(bundle), None, None, "cpu", threads=1)
 
 

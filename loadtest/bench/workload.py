@@ -11,7 +11,8 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.session import open_graphs
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion_requests import CompletionRequests, PromptReader
+from serving.pipelines.completion.prompts import PromptReader
+from serving.pipelines.completion.requests import CompletionRequests
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts
@@ -42,7 +43,7 @@ PROMPT_NEW_TOKENS = 64
 
 
 @dataclass(frozen=True)
-class Workload:
+class BenchWorkload:
     """A model, the device that runs it, and the requests that are repeated.
 
     texts: sentences to translate, or prompts.
@@ -110,7 +111,7 @@ class Workload:
 
 def build_workload(
     parts: ModelParts, text: str | None, max_new_tokens: int | None, device: Device, threads: int
-) -> Workload:
+) -> BenchWorkload:
     """Ask a model for the lines of a text, or for the built-in sentences.
 
     max_new_tokens: of each request; None leaves translations as long as the service lets them be.
@@ -119,7 +120,7 @@ def build_workload(
     if parts.bundle.manifest.task is Task.GENERATE:
         lines = tuple(_cut(parts, line) for line in lines)
         max_new_tokens = max_new_tokens or PROMPT_NEW_TOKENS
-    return Workload(parts, device, threads, lines, Decoding(max_new_tokens=max_new_tokens))
+    return BenchWorkload(parts, device, threads, lines, Decoding(max_new_tokens=max_new_tokens))
 
 
 def _requests_of(parts: ModelParts, job: CompletionJob | TranslationJob) -> list[GenerationRequest]:

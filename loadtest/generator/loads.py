@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 
-from loadtest.plan import Plan
+from loadtest.plan import LoadPlan
 from loadtest.records import CANCELLED, OK, Request
 
 PAUSE_AFTER_ERROR_SECONDS = 0.5  # so that a server that refuses at once is not flooded
@@ -17,7 +17,7 @@ _FAR_APART_SECONDS = 0.005  # then it costs little to poll the clock for the las
 Send = Callable[[int, float | None], Awaitable[Request]]
 
 
-def due_times(plan: Plan) -> Iterator[float]:
+def due_times(plan: LoadPlan) -> Iterator[float]:
     """Yield when requests are due, in seconds since the run began, until the window ends or has as
     many requests as it may.
     """
@@ -113,7 +113,7 @@ class Users(Load):
                 await self._sleep(PAUSE_AFTER_ERROR_SECONDS)
 
 
-class Pace(Load):
+class LoadPace(Load):
     """An open loop: each request is sent when it is due, however many are in flight."""
 
     def __init__(self, due: Iterable[float], send: Send, clock: Callable[[], float]) -> None:

@@ -64,9 +64,9 @@ class LibreTranslate(ApiProtocol):
     path = "translate"
 
     def body(self, text: str, plan: WorkPlan) -> dict[str, Any]:
-        asked = {"q": text, "format": "text", "source": plan.source, "target": plan.target}
+        body = {"q": text, "format": "text", "source": plan.source, "target": plan.target}
         length = {} if plan.max_tokens is None else {"max_new_tokens": plan.max_tokens}
-        return asked | _model(plan) | length
+        return body | _model(plan) | length
 
     def output(self, answer: dict[str, Any]) -> Output:
         return Output(_required_text(answer.get("translatedText"), "translatedText"))
@@ -120,7 +120,7 @@ class Completions(OpenAI):
         return choice.get("text")
 
 
-class Chat(OpenAI):
+class ChatProtocol(OpenAI):
     path = "v1/chat/completions"
 
     def asked(self, text: str) -> dict[str, Any]:
@@ -132,14 +132,14 @@ class Chat(OpenAI):
         if not isinstance(message, dict):
             return None
         reasoning = message.get("reasoning_content") or message.get("reasoning")
-        texts = [each for each in (reasoning, message.get("content")) if isinstance(each, str)]
+        texts = [text for text in (reasoning, message.get("content")) if isinstance(text, str)]
         return "".join(texts) if texts else None
 
 
 PROTOCOLS: dict[str, ApiProtocol] = {
     "translate": LibreTranslate(),
     "completions": Completions(),
-    "chat": Chat(),
+    "chat": ChatProtocol(),
     "deepl": DeepL(),
 }
 

@@ -16,20 +16,20 @@ import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 from tqdm import tqdm
 
-from loadtest.generator.loads import Load, Pace, Users, due_times
+from loadtest.generator.loads import Load, LoadPace, Users, due_times
 from loadtest.generator.sending import Sender, open_session
 from loadtest.generator.texts import Work
-from loadtest.plan import Plan, as_record
+from loadtest.plan import LoadPlan, as_record
 from loadtest.records import (
     OK,
     GeneratorSample,
     LoadTestError,
+    MeasuringWindow,
     Recording,
     RecordWriter,
     Request,
-    Run,
+    RunRecord,
     ServerSample,
-    Window,
     read_recording,
 )
 
@@ -43,7 +43,7 @@ _BAR = "{desc} {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
 
 
 @dataclass(slots=True)
-class Progress:
+class LoadProgress:
     """The state of a run.
 
     ended_in_window: requests that ended after the warm-up.
@@ -55,10 +55,12 @@ class Progress:
     ended_in_window: int = 0
 
 
-View = Callable[[float, Progress, int], None]  # share of the window, progress, requests in flight
+View = Callable[
+    [float, LoadProgress, int], None
+]  # share of the window, progress, requests in flight
 
 
-def run_plan(plan: Plan, path: Path, view: View = lambda *_: None) -> Recording:
+def run_plan(plan: LoadPlan, path: Path, view: View = lambda *_: None) -> Recording:
     """Run a plan, write the recording to a new file, and return it. Ctrl-C ends the run early.
 
     view: is called every second. Raise LoadTestError if there is nothing to ask or no server.
@@ -70,12 +72,12 @@ def run_plan(plan: Plan, path: Path, view: View = lambda *_: None) -> Recording:
 
 
 class _Runner:
-    def __init__(self, plan: Plan, path: Path, view: View) -> None:
+    def __init__(self, plan: LoadPlan, path: Path, view: View) -> None:
         self._plan = plan
         self._path = path
         self._view = view
         self._work = Work(plan.work)
-        self._progress = Progress()
+        self._progress = LoadProgress()
         self._unwritten: list[Request] = []
         self._written_at = 0.0
         self._epoch = 0.0
@@ -123,7 +125,7 @@ class _Runner:
 
         if self._plan.arrivals.is_closed_loop:
             return Users(self._plan.arrivals.users or 0, send, self._clock)
-        return Pace(due_times(self._plan), send, self._clock)
+        return LoadPace(due_times(self._plan), send, self._clock)
 
     async def _wait_for_the_end(self, load: Load, sending: "asyncio.Task[None]") -> None:
         """Return when the window is over by time or by count, or when the run is interrupted."""
@@ -163,10 +165,10 @@ class _Runner:
             await asyncio.sleep(_SCRAPE_SECONDS)
 
     async def _scrape(self, session: aiohttp.ClientSession, writer: RecordWriter) -> None:
-        asked = self._clock()
+        started_at = self._clock()
         tokens = await generated_tokens(session)
         if tokens is not None:
-            time_ = round((asked + self._clock()) / 2, 3)
+            time_ = round((started_at + self._clock()) / 2, 3)
             writer.write(ServerSample(time=time_, generated_tokens=tokens))
 
     async def _watch(self, load: Load, writer: RecordWriter) -> None:
@@ -185,16 +187,18 @@ class _Runner:
             part = (now - self._plan.warm_up_seconds) / self._plan.duration_seconds
             self._view(min(1.0, max(0.0, part)), self._progress, load.in_flight)
 
-    def _window(self, load: Load) -> Window:
+    def _window(self, load: Load) -> MeasuringWindow:
         """Return the window, which ends after the last request if their number is limited."""
         closed = min(self._clock(), self._plan.end_seconds)
         if self._plan.requests is not None and load.has_sent_all.is_set():
             closed = min(closed, load.last_due + _LAST_MOMENT_SECONDS)
-        return Window(opened=min(self._plan.warm_up_seconds, closed), closed=round(closed, 6))
+        return MeasuringWindow(
+            opened=min(self._plan.warm_up_seconds, closed), closed=round(closed, 6)
+        )
 
-    def _header(self) -> Run:
+    def _header(self) -> RunRecord:
         plan = self._plan
-        return Run(
+        return RunRecord(
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             url=plan.url,
             arrivals=as_record(plan.arrivals),
@@ -212,15 +216,15 @@ class _Runner:
         return time.monotonic() - self._epoch
 
 
-async def _try(plan: Plan, session: aiohttp.ClientSession) -> None:
+async def _try(plan: LoadPlan, session: aiohttp.ClientSession) -> None:
     """Raise LoadTestError if the server has no usable answer to a first request."""
     ticks = count()
     sender = Sender(plan, session, lambda: float(next(ticks)))
     record = await sender.send(-1, "Is anybody there?")
     if record.outcome != OK:
         work = plan.work
-        asked = f"{work.protocol} ({work.model})" if work.model else work.protocol
-        problem = f"{plan.url} gave no answer to {asked} to start with: {record.outcome}"
+        name = f"{work.protocol} ({work.model})" if work.model else work.protocol
+        problem = f"{plan.url} gave no answer to {name} to start with: {record.outcome}"
         raise LoadTestError(f"{problem}: {record.detail}".rstrip(": "))
 
 
@@ -281,9 +285,9 @@ def _on_interrupt(*callbacks: Callable[[], object]) -> Iterator[None]:
 def live_line() -> Iterator[View]:
     """Return a view that keeps a line of a terminal up to date, if standard error is one."""
     with tqdm(total=1.0, desc="warm-up", bar_format=_BAR, disable=None, leave=False) as bar:
-        shown = Progress()
+        shown = LoadProgress()
 
-        def update(part: float, progress: Progress, in_flight: int) -> None:
+        def update(part: float, progress: LoadProgress, in_flight: int) -> None:
             parts = [f"{progress.answers - shown.answers} answers/s"]
             if progress.tokens:
                 parts.append(f"{progress.tokens - shown.tokens} tokens/s")

@@ -20,7 +20,7 @@ from loadtest.generator.protocols import (
     parsed,
 )
 from loadtest.generator.texts import num_sentences
-from loadtest.plan import Plan
+from loadtest.plan import LoadPlan
 from loadtest.records import CANCELLED, OK, Request
 
 REFUSED = "refused"
@@ -47,7 +47,7 @@ class Sender:
     """Sends texts through one HTTP session. clock: returns seconds since the run began."""
 
     def __init__(
-        self, plan: Plan, session: aiohttp.ClientSession, clock: Callable[[], float]
+        self, plan: LoadPlan, session: aiohttp.ClientSession, clock: Callable[[], float]
     ) -> None:
         self._plan = plan
         self._session = session
@@ -117,7 +117,7 @@ def _rounded(seconds: float) -> float:
     return round(seconds, 6)
 
 
-def open_session(plan: Plan) -> aiohttp.ClientSession:
+def open_session(plan: LoadPlan) -> aiohttp.ClientSession:
     """Open a session without limits of its own: the plan limits the load."""
     return aiohttp.ClientSession(
         plan.url,

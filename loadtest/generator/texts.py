@@ -70,7 +70,7 @@ def num_sentences(text: str) -> int:
     return len(_SENTENCE.findall(text))
 
 
-class Texts:
+class RequestTexts:
     """An endless sequence of texts in an order that depends on the seed alone.
 
     From the second round on, each sentence begins with another year, so that a server's caches know
@@ -109,7 +109,7 @@ class Work:
 
     def __init__(self, plan: WorkPlan) -> None:
         self._num_skipped = plan.skipped_texts
-        self._texts = Texts(read_texts(plan.input, plan.lengths), plan.seed, plan.repeats)
+        self._texts = RequestTexts(read_texts(plan.input, plan.lengths), plan.seed, plan.repeats)
 
     @property
     def num_texts(self) -> int:

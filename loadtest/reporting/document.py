@@ -19,13 +19,13 @@ class Cell:
     tone: str = ""
 
 
-def measured(found: Estimate, tone: str = "") -> Cell:
+def measured(estimate: Estimate, tone: str = "") -> Cell:
     """Return a cell of a figure, its interval below."""
-    return Cell(figure(found), interval(found), tone)
+    return Cell(figure(estimate), interval(estimate), tone)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """Rows of cells; the first cell of a row names it. note: small print below."""
 
     header: Sequence[str]
@@ -57,11 +57,11 @@ class Notes:
     is_warning: bool = False
 
 
-Block = Table | Tiles | Notes | Plot
+Block = ReportTable | Tiles | Notes | Plot
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """Blocks under a title. is_brief: the section is shown on a terminal too."""
 
     title: str
@@ -70,13 +70,13 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ReportDocument:
     title: str
     subtitle: str
-    sections: Sequence[Section] = field(default_factory=list)
+    sections: Sequence[ReportSection] = field(default_factory=list)
 
 
-def as_text(document: Document) -> str:
+def as_text(document: ReportDocument) -> str:
     """Write a document for a terminal: its brief sections, in aligned columns, without plots."""
     sections = [
         "\n".join([section.title.upper(), *blocks])
@@ -86,7 +86,7 @@ def as_text(document: Document) -> str:
     return "\n\n".join([f"{document.title}\n{document.subtitle}", *sections])
 
 
-def as_markdown(document: Document) -> str:
+def as_markdown(document: ReportDocument) -> str:
     """Write a document as Markdown, without plots."""
     parts = [f"# {_escaped(document.title)}", _escaped(document.subtitle)]
     for section in document.sections:
@@ -95,13 +95,13 @@ def as_markdown(document: Document) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _written(section: Section, write: Callable[[Block], str]) -> list[str]:
+def _written(section: ReportSection, write: Callable[[Block], str]) -> list[str]:
     return [text for block in section.blocks if (text := write(block))]
 
 
 def _text_block(block: Block) -> str:
     match block:
-        case Table():
+        case ReportTable():
             return _text_table(block)
         case Tiles():
             return _text_tiles(block)
@@ -120,7 +120,7 @@ def _text_tiles(block: Tiles) -> str:
     )
 
 
-def _text_table(table: Table) -> str:
+def _text_table(table: ReportTable) -> str:
     lines = [list(table.header)]
     for row in table.rows:
         lines.append([cell.text for cell in row])
@@ -139,14 +139,14 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
 
 def _markdown_block(block: Block) -> str:
     match block:
-        case Table():
+        case ReportTable():
             return _markdown_table(block)
         case Tiles():
             rows = [
                 [Cell(t.label), Cell(f"{t.value} {t.unit}".strip()), Cell(t.note)]
                 for t in block.tiles
             ]
-            return _markdown_table(Table(["", "", ""], rows))
+            return _markdown_table(ReportTable(["", "", ""], rows))
         case Notes():
             mark = "**Note:** " if block.is_warning else ""
             return "\n".join(f"- {mark}{_escaped(line)}" for line in block.lines)
@@ -154,7 +154,7 @@ def _markdown_block(block: Block) -> str:
             return ""
 
 
-def _markdown_table(table: Table) -> str:
+def _markdown_table(table: ReportTable) -> str:
     lines = [
         _row(map(_escaped, table.header)),
         _row("---" if i == 0 else "---:" for i in range(len(table.header))),
@@ -174,6 +174,6 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    for each in "\\|*_<>`":
-        text = text.replace(each, f"\\{each}")
+    for character in "\\|*_<>`":
+        text = text.replace(character, f"\\{character}")
     return text.replace("\n", " ")

@@ -26,15 +26,15 @@ def percent(value: float) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def figure(found: Estimate) -> str:
-    return UNKNOWN if found.value is None else number(found.value)
+def figure(estimate: Estimate) -> str:
+    return UNKNOWN if estimate.value is None else number(estimate.value)
 
 
-def interval(found: Estimate) -> str:
+def interval(estimate: Estimate) -> str:
     """Write the confidence interval; an unbounded side is a question mark."""
-    if found.value is None or (found.low is None and found.high is None):
+    if estimate.value is None or (estimate.low is None and estimate.high is None):
         return ""
-    low, high = ("?" if each is None else number(each) for each in (found.low, found.high))
+    low, high = ("?" if bound is None else number(bound) for bound in (estimate.low, estimate.high))
     return f"{low}–{high}"
 
 

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from loadtest.reporting.document import Block, Cell, Document, Notes, Section, Table, Tile, Tiles
+from loadtest.reporting.document import (
+    Block,
+    Cell,
+    Notes,
+    ReportDocument,
+    ReportSection,
+    ReportTable,
+    Tile,
+    Tiles,
+)
 from loadtest.reporting.plots import Plot, draw
 
 RESOURCES = files("loadtest.reporting")
@@ -34,7 +43,7 @@ PAGE = """<!doctype html>
 """
 
 
-def as_page(document: Document) -> str:
+def as_page(document: ReportDocument) -> str:
     return PAGE.format(
         title=escape(document.title),
         subtitle=escape(document.subtitle),
@@ -44,7 +53,7 @@ def as_page(document: Document) -> str:
     )
 
 
-def _section(section: Section) -> str:
+def _section(section: ReportSection) -> str:
     others = [_block(block) for block in section.blocks if not isinstance(block, Plot)]
     plots = [draw(block) for block in section.blocks if isinstance(block, Plot)]
     parts = [f"<h2>{escape(section.title)}</h2>", *others]
@@ -56,7 +65,7 @@ def _section(section: Section) -> str:
 
 def _block(block: Block) -> str:
     match block:
-        case Table():
+        case ReportTable():
             return _table(block)
         case Tiles():
             return f'<div class="tiles">{"".join(map(_tile, block.tiles))}</div>'
@@ -75,7 +84,7 @@ def _tile(tile: Tile) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     header = "".join(f'<th scope="col">{escape(text)}</th>' for text in table.header)
     rows = "".join(f"<tr>{_row(row)}</tr>" for row in table.rows)
     note = f"<p class=note>{escape(table.note)}</p>" if table.note else ""

@@ -16,14 +16,14 @@ MOST_POINTS = 400
 SIZE = 1000
 
 
-class Kind(StrEnum):
+class CurveKind(StrEnum):
     LINE = "line"
     STEPS = "steps"  # each value holds until the next x
     DOTS = "dots"
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class PlotAxis:
     label: str
     low: float
     high: float
@@ -50,13 +50,13 @@ class Curve:
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     role: str
-    kind: Kind = Kind.LINE
+    kind: CurveKind = CurveKind.LINE
     labels: Sequence[str] = ()
     is_dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """A horizontal line with a label, such as a limit."""
 
     at: float
@@ -69,15 +69,15 @@ class Plot:
 
     title: str
     caption: str
-    x: Axis
-    y: Axis
+    x: PlotAxis
+    y: PlotAxis
     curves: Sequence[Curve]
-    marks: Sequence[Mark] = ()
+    marks: Sequence[PlotMark] = ()
     outside: Sequence[tuple[float, float]] = ()
 
 
-def values(found: ArrayLike) -> NDArray[np.float64]:
-    return np.asarray(found, dtype=np.float64)
+def values(numbers: ArrayLike) -> NDArray[np.float64]:
+    return np.asarray(numbers, dtype=np.float64)
 
 
 def thinned(count: int) -> NDArray[np.int64]:
@@ -85,28 +85,30 @@ def thinned(count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
 
 
-def from_zero(label: str, *found: NDArray[np.float64]) -> Axis:
+def from_zero(label: str, *arrays: NDArray[np.float64]) -> PlotAxis:
     """Return an axis from 0 to a round number above all values."""
-    finite = np.concatenate([each[np.isfinite(each)] for each in found]) if found else values([])
+    finite = (
+        np.concatenate([array[np.isfinite(array)] for array in arrays]) if arrays else values([])
+    )
     most = float(finite.max()) if len(finite) else 0.0
     if not most:
-        return Axis(label, 0.0, 1.0)
+        return PlotAxis(label, 0.0, 1.0)
     step = _step(most * 1.05)
-    return Axis(label, 0.0, math.ceil(most * 1.05 / step) * step)
+    return PlotAxis(label, 0.0, math.ceil(most * 1.05 / step) * step)
 
 
-def logarithmic(label: str, low: float, high: float) -> Axis:
+def logarithmic(label: str, low: float, high: float) -> PlotAxis:
     """Return an axis a little wider than the values."""
     low = max(low, 1e-6)
     high = max(high, low * 1.5)
-    return Axis(label, low / 1.1, high * 1.1, is_logarithmic=True)
+    return PlotAxis(label, low / 1.1, high * 1.1, is_logarithmic=True)
 
 
 def _step(span: float) -> float:
     """Return a round step that cuts a span into four to eight."""
     rough = span / 5
     power = 10.0 ** math.floor(math.log10(rough))
-    return next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= rough * 0.999)
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
 
 
 def _linear_ticks(low: float, high: float) -> list[tuple[float, str]]:
@@ -122,8 +124,8 @@ def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
         return _linear_ticks(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     leading = (1,) if span > 3.5 else (1, 3) if span > 2 else (1, 2, 5)
-    found = [lead * 10.0**decade for decade in decades for lead in leading]
-    return [(each, number(each)) for each in found if low <= each <= high]
+    ticks = [lead * 10.0**decade for decade in decades for lead in leading]
+    return [(tick, number(tick)) for tick in ticks if low <= tick <= high]
 
 
 def place(plot: Plot, x: float, y: float) -> tuple[float, float]:
@@ -149,8 +151,8 @@ def _line(plot: Plot, curve: Curve) -> str:
 
 
 def _runs(curve: Curve) -> Iterator[list[int]]:
-    known = np.flatnonzero(np.isfinite(curve.y))
-    for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
+    finite = np.flatnonzero(np.isfinite(curve.y))
+    for run in np.split(finite, np.flatnonzero(np.diff(finite) > 1) + 1):
         if len(run):
             yield run.tolist()
 
@@ -166,7 +168,7 @@ def _dots(plot: Plot, curve: Curve) -> str:
     return "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
 
 
-_PATHS = {Kind.LINE: _line, Kind.STEPS: _steps, Kind.DOTS: _dots}
+_PATHS = {CurveKind.LINE: _line, CurveKind.STEPS: _steps, CurveKind.DOTS: _dots}
 
 
 FEWEST_FOR_LEGEND = 2
@@ -189,14 +191,16 @@ def draw(plot: Plot) -> str:
 
 
 def _shapes(plot: Plot) -> Iterator[str]:
-    for curve in sorted(plot.curves, key=lambda each: each.kind is Kind.DOTS):  # dots on top
+    for curve in sorted(
+        plot.curves, key=lambda curve_of_plot: curve_of_plot.kind is CurveKind.DOTS
+    ):  # dots on top
         if len(curve.x):
             yield shape(plot, curve)
 
 
 def _outside(plot: Plot) -> Iterator[str]:
     for low, high in plot.outside:
-        left, right = (SIZE * plot.x.place(each) for each in (low, high))
+        left, right = (SIZE * plot.x.place(bound) for bound in (low, high))
         if right > left:
             where = f'x="{left:.1f}" y="0" width="{right - left:.1f}" height="{SIZE}"'
             yield f'<rect class="outside" {where}/>'
@@ -233,10 +237,10 @@ def _letters(plot: Plot) -> Iterator[str]:
 
 
 def _legend(plot: Plot) -> str:
-    shown = [curve for curve in plot.curves if curve.kind in (Kind.LINE, Kind.STEPS)]
-    if len(shown) < FEWEST_FOR_LEGEND:
+    lines = [curve for curve in plot.curves if curve.kind in (CurveKind.LINE, CurveKind.STEPS)]
+    if len(lines) < FEWEST_FOR_LEGEND:
         return ""
-    return f'<div class="legend">{"".join(map(_legend_item, shown))}</div>'
+    return f'<div class="legend">{"".join(map(_legend_item, lines))}</div>'
 
 
 def _legend_item(curve: Curve) -> str:
@@ -264,13 +268,13 @@ def _data(plot: Plot) -> str:
 
 
 def _points(plot: Plot, curve: Curve) -> dict[str, object]:
-    known = np.isfinite(curve.y)
-    x, y = curve.x[known], curve.y[known]
+    is_finite = np.isfinite(curve.y)
+    x, y = curve.x[is_finite], curve.y[is_finite]
     return {
         "name": curve.name,
         "role": curve.role,
-        "at": [round(plot.x.place(each), 4) for each in x],
-        "x": [float(f"{each:.4g}") for each in x],
-        "y": [float(f"{each:.4g}") for each in y],
+        "at": [round(plot.x.place(value), 4) for value in x],
+        "x": [float(f"{value:.4g}") for value in x],
+        "y": [float(f"{value:.4g}") for value in y],
         "labels": list(curve.labels),
     }

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from loadtest.options import ReportOptions
-from loadtest.reporting.document import Document, as_markdown, as_text
+from loadtest.reporting.document import ReportDocument, as_markdown, as_text
 from loadtest.reporting.loads_report import loads_report
 from loadtest.reporting.page import as_page
 from loadtest.reporting.run_report import run_report
@@ -27,10 +27,10 @@ NOT_KEPT = 1  # exit status
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LoadReport:
     """is_kept: whether all assertions hold, or one load at least is within the objective."""
 
-    document: Document
+    document: ReportDocument
     content: Mapping[str, Any]
     is_kept: bool = True
 
@@ -40,14 +40,14 @@ class Report:
         return json.dumps({**head, **self.content}, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def report_run(figures: Figures, options: ReportOptions) -> Report:
+def report_run(figures: Figures, options: ReportOptions) -> LoadReport:
     asserted = judge(options.assertions, figures.named)
     content = {"kind": "run", **_run(figures), "assertions": list(map(_verdict, asserted))}
     is_kept = all(verdict.is_kept for verdict in asserted)
-    return Report(run_report(figures, asserted), content, is_kept)
+    return LoadReport(run_report(figures, asserted), content, is_kept)
 
 
-def report_loads(runs: Sequence[Figures]) -> Report:
+def report_loads(runs: Sequence[Figures]) -> LoadReport:
     ordered = sorted(runs, key=lambda figures: load_value(figures.recording.run))
     content: dict[str, Any] = {
         "kind": "loads",
@@ -62,13 +62,13 @@ def report_loads(runs: Sequence[Figures]) -> Report:
         ],
     }
     if not ordered[0].objective:
-        return Report(loads_report(ordered), content)
+        return LoadReport(loads_report(ordered), content)
     best = capacity(ordered)
     content["capacity"] = {
         "carried": best.carried and load_value(best.carried.recording.run),
         "not_carried": best.not_carried and load_value(best.not_carried.recording.run),
     }
-    return Report(loads_report(ordered), content, best.carried is not None)
+    return LoadReport(loads_report(ordered), content, best.carried is not None)
 
 
 def _run(figures: Figures) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def _run(figures: Figures) -> dict[str, Any]:
     return {
         "run": asdict(recording.run),
         "window": {**asdict(recording.window), "is_complete": recording.is_complete},
-        "figures": {name: found.as_json() for name, found in figures.named.items()},
-        "samples": {name: found.count for name, found in figures.distributions.items()},
+        "figures": {name: estimate.as_json() for name, estimate in figures.named.items()},
+        "samples": {name: estimate.count for name, estimate in figures.distributions.items()},
         "errors": errors(figures),
         "tokens_counted_by": figures.tokens_counted_by,
         "objective": list(map(_verdict, figures.objective)),
@@ -88,15 +88,15 @@ def _run(figures: Figures) -> dict[str, Any]:
 
 
 def _series(figures: Figures) -> dict[str, Any]:
-    found = figures.series
+    series = figures.series
     names = ("times", "offered", "answered", "failed", "in_flight")
     latencies = {
         f"{name}_p{percent:g}_ms": [None if math.isnan(v) else v * 1000 for v in values.tolist()]
-        for name, by_percent in found.latencies.items()
+        for name, by_percent in series.latencies.items()
         for percent, values in by_percent.items()
     }
-    rates = {name: getattr(found, name).tolist() for name in names}
-    return {"width_seconds": found.width, **rates, **latencies}
+    rates = {name: getattr(series, name).tolist() for name in names}
+    return {"width_seconds": series.width, **rates, **latencies}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {**limit, "measured": verdict.measured.as_json(), "is_kept": verdict.is_kept}
 
 
-def deliver(report: Report, options: ReportOptions) -> None:
+def deliver(report: LoadReport, options: ReportOptions) -> None:
     """Write the files that were asked for, and print the report."""
     for path, write in ((options.html, as_page), (options.markdown, as_markdown)):
         if path is not None:
@@ -112,7 +112,7 @@ def deliver(report: Report, options: ReportOptions) -> None:
     click.echo(report.json if options.wants_json else as_text(report.document))
 
 
-def exit_if_missed(report: Report) -> None:
+def exit_if_missed(report: LoadReport) -> None:
     """End the command with status 1 if an assertion failed, or no load was carried."""
     if not report.is_kept:
         raise click.exceptions.Exit(NOT_KEPT)

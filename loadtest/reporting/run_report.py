@@ -6,26 +6,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.records import CANCELLED, CLOSED_LOOP, Recording, Run
+from loadtest.records import CANCELLED, CLOSED_LOOP, Recording, RunRecord
 from loadtest.reporting.document import (
     BAD,
     GOOD,
     QUIET,
     Cell,
-    Document,
     Notes,
-    Section,
-    Table,
+    ReportDocument,
+    ReportSection,
+    ReportTable,
     Tile,
     Tiles,
     measured,
 )
 from loadtest.reporting.numbers import UNKNOWN, figure, interval, number, percent
 from loadtest.reporting.plots import (
-    Axis,
     Curve,
-    Kind,
+    CurveKind,
     Plot,
+    PlotAxis,
     from_zero,
     logarithmic,
     thinned,
@@ -47,19 +47,23 @@ FEWEST = 10  # values that a curve takes
 ROLES = {"ttft": "first", "e2e": "second", "itl": "third"}
 
 
-def run_report(figures: Figures, assertions: Sequence[Verdict] = ()) -> Document:
+def run_report(figures: Figures, assertions: Sequence[Verdict] = ()) -> ReportDocument:
     recording = figures.recording
     verdicts = [("Objective", figures.objective), ("Assertions", assertions)]
-    return Document(
+    return ReportDocument(
         title=f"Load test of {recording.run.url}",
         subtitle=f"{load_of(recording.run)}, measured for {number(recording.seconds)} s",
         sections=[
-            Section("Summary", [*warnings({"": figures}), _tiles(figures)]),
-            *(Section(title, [_verdicts(found)]) for title, found in verdicts if found),
-            Section("Latency", [_latency_table(figures), *_latency_plots(figures)]),
-            Section("Throughput", [_rates(figures), *_time_plots(figures)]),
+            ReportSection("Summary", [*warnings({"": figures}), _tiles(figures)]),
+            *(
+                ReportSection(title, [_verdicts(verdicts_of_kind)])
+                for title, verdicts_of_kind in verdicts
+                if verdicts_of_kind
+            ),
+            ReportSection("Latency", [_latency_table(figures), *_latency_plots(figures)]),
+            ReportSection("Throughput", [_rates(figures), *_time_plots(figures)]),
             *_goodput(figures),
-            Section("Errors", [_errors(figures)]),
+            ReportSection("Errors", [_errors(figures)]),
             *closing_sections({"it": recording}),
         ],
     )
@@ -75,14 +79,16 @@ def warnings(runs: Mapping[str, Figures]) -> list[Notes]:
     return [Notes(lines, is_warning=True)] if lines else []
 
 
-def closing_sections(recordings: Mapping[str, Recording]) -> list[Section]:
+def closing_sections(recordings: Mapping[str, Recording]) -> list[ReportSection]:
     """Return what was asked for, for each run by its name, and how figures are defined."""
     return [
         *(
-            Section(f"How {name} was measured", [Notes(how_it_was_made(each))], is_brief=False)
-            for name, each in recordings.items()
+            ReportSection(
+                f"How {name} was measured", [Notes(how_it_was_made(recording))], is_brief=False
+            )
+            for name, recording in recordings.items()
         ),
-        Section("Definitions", [Notes(_definitions())], is_brief=False),
+        ReportSection("Definitions", [Notes(_definitions())], is_brief=False),
     ]
 
 
@@ -107,47 +113,54 @@ def _tiles(figures: Figures) -> Tiles:
     return Tiles([*tiles, Tile("errors", text, "", f"{figure(named['errors'])} requests", tone)])
 
 
-def tile(label: str, found: Estimate, unit: str) -> Tile:
-    return Tile(label, figure(found), unit, interval(found) or found.reason)
+def tile(label: str, estimate: Estimate, unit: str) -> Tile:
+    return Tile(label, figure(estimate), unit, interval(estimate) or estimate.reason)
 
 
-def _verdicts(found: Sequence[Verdict]) -> Table:
+def _verdicts(verdicts: Sequence[Verdict]) -> ReportTable:
     rows = [
         [
             Cell(str(verdict.limit)),
             Cell(figure(verdict.measured), interval(verdict.measured) or verdict.measured.reason),
             Cell("kept", tone=GOOD) if verdict.is_kept else Cell("not kept", tone=BAD),
         ]
-        for verdict in found
+        for verdict in verdicts
     ]
-    return Table(["limit", "measured", "verdict"], rows)
+    return ReportTable(["limit", "measured", "verdict"], rows)
 
 
-def _latency_table(figures: Figures) -> Table:
-    shown = {name: found for name, found in figures.distributions.items() if found.count}
+def _latency_table(figures: Figures) -> ReportTable:
+    distributions = {
+        name: distribution
+        for name, distribution in figures.distributions.items()
+        if distribution.count
+    }
     if figures.recording.is_closed_loop:
-        shown.pop("queue", None)  # there, requests are due when they are sent
+        distributions.pop("queue", None)  # there, requests are due when they are sent
     reasons = {
         estimate.reason.partition(", ")[2]
-        for found in shown.values()
-        for estimate in found.percentiles.values()
+        for distribution in distributions.values()
+        for estimate in distribution.percentiles.values()
         if estimate.value is None
     }
     note = f"- stands for too few samples: {', '.join(sorted(reasons))}. " if reasons else ""
-    return Table(
+    return ReportTable(
         ["milliseconds", "samples", "mean", *(f"p{p:g}" for p in PERCENTS), "max"],
-        [_latency_row(MEASURES[name].title, found) for name, found in shown.items()],
+        [
+            _latency_row(MEASURES[name].title, distribution)
+            for name, distribution in distributions.items()
+        ],
         note + INTERVALS,
     )
 
 
-def _latency_row(title: str, found: Distribution) -> list[Cell]:
-    estimates = [found.mean, *found.percentiles.values(), found.maximum]
-    cells = [measured(each.scaled(1000)) for each in estimates]
-    return [Cell(title), Cell(number(found.count)), *cells]
+def _latency_row(title: str, distribution: Distribution) -> list[Cell]:
+    estimates = [distribution.mean, *distribution.percentiles.values(), distribution.maximum]
+    cells = [measured(estimate.scaled(1000)) for estimate in estimates]
+    return [Cell(title), Cell(number(distribution.count)), *cells]
 
 
-def _rates(figures: Figures) -> Table:
+def _rates(figures: Figures) -> ReportTable:
     rows = [
         [Cell(title), Cell(figure(figures.named[name])), Cell(interval(figures.named[name]))]
         for name, title in RATES.items()
@@ -155,32 +168,36 @@ def _rates(figures: Figures) -> Table:
     ]
     counted = figures.tokens_counted_by
     by = f"by {counted}" if counted else "neither by the answers nor by the server's metrics"
-    return Table(["", "mean", "95 % interval"], rows, f"Generated tokens are counted {by}.")
+    return ReportTable(["", "mean", "95 % interval"], rows, f"Generated tokens are counted {by}.")
 
 
-def _goodput(figures: Figures) -> list[Section]:
-    found = figures.goodput
-    if found is None:
+def _goodput(figures: Figures) -> list[ReportSection]:
+    goodput = figures.goodput
+    if goodput is None:
         return []
     rows = [
         [
             Cell(f"{MEASURES[name].title} at most {number(most * 1000)} ms"),
-            Cell(number(found.broken[name])),
+            Cell(number(goodput.broken[name])),
         ]
-        for name, most in found.limits.items()
+        for name, most in goodput.limits.items()
     ]
     note = (
-        f"{figure(found.per_second)} requests/s ({percent(found.share.value or 0.0)} of all) were "
-        "answered within all limits. A limit on inter-token latency is one on the longest gap."
+        f"{figure(goodput.per_second)} requests/s ({percent(goodput.share.value or 0.0)} of all) "
+        "were answered within all limits. A limit on inter-token latency is one on the longest gap."
     )
-    return [Section("Goodput", [Table(["limit on a request", "answers beyond it"], rows, note)])]
+    return [
+        ReportSection(
+            "Goodput", [ReportTable(["limit on a request", "answers beyond it"], rows, note)]
+        )
+    ]
 
 
-def _errors(figures: Figures) -> Table | Notes:
+def _errors(figures: Figures) -> ReportTable | Notes:
     rows = [[Cell(kind, tone=BAD), Cell(number(n))] for kind, n in errors(figures).items()]
     if cancelled := figures.outcomes.get(CANCELLED, 0):
         rows.append([Cell("cut off on purpose", tone=QUIET), Cell(number(cancelled))])
-    return Table(["kind", "requests"], rows) if rows else Notes(["none"])
+    return ReportTable(["kind", "requests"], rows) if rows else Notes(["none"])
 
 
 def _definitions() -> list[str]:
@@ -196,7 +213,7 @@ def _definitions() -> list[str]:
     ]
 
 
-def load_of(run: Run) -> str:
+def load_of(run: RunRecord) -> str:
     """Name the load in a few words, such as "32 users" or "poisson, 50 requests/s"."""
     arrivals = run.arrivals
     if arrivals["kind"] == CLOSED_LOOP:
@@ -213,12 +230,14 @@ def how_it_was_made(recording: Recording) -> list[str]:
         f"server: {run.url}, begun {run.started_at}",
         f"arrivals: {settings(run.arrivals)}",
         f"window: from {number(window.opened)} s to {number(window.closed)} s after the start",
-        *(f"{name}: {settings(found)}" for name, found in parts.items() if found),
+        *(f"{name}: {settings(values)}" for name, values in parts.items() if values),
     ]
 
 
-def settings(found: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {short(value)}" for name, value in found.items() if value is not None)
+def settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {short(value)}" for name, value in values.items() if value is not None
+    )
 
 
 def short(value: Any) -> str:
@@ -241,53 +260,55 @@ def _latency_plots(figures: Figures) -> list[Plot]:
     """Draw how many answers took at most how long, and the same of the gaps between tokens."""
     plots = []
     for title, names in (("answers", ("ttft", "e2e")), ("gaps between tokens", ("itl",))):
-        found = {name: milliseconds(figures, name) for name in names}
-        shown = {name: each for name, each in found.items() if len(each) >= FEWEST}
+        samples = {name: milliseconds(figures, name) for name in names}
+        shown = {name: each for name, each in samples.items() if len(each) >= FEWEST}
         if shown:
             plots.append(_cumulative_plot(figures, title, shown))
     return plots
 
 
-def _cumulative_plot(figures: Figures, title: str, shown: dict[str, NDArray[np.float64]]) -> Plot:
+def _cumulative_plot(figures: Figures, title: str, samples: dict[str, NDArray[np.float64]]) -> Plot:
     curves = []
-    for name, each in shown.items():
-        curves.append(cumulative(MEASURES[name].title, each, ROLES[name]))
+    for name, times in samples.items():
+        curves.append(cumulative(MEASURES[name].title, times, ROLES[name]))
         curves.append(_percentile_dots(figures, name))
-    low = min(float(np.quantile(each, 0.001)) for each in shown.values())
-    high = max(float(each[-1]) for each in shown.values())
+    low = min(float(np.quantile(times, 0.001)) for times in samples.values())
+    high = max(float(times[-1]) for times in samples.values())
     return Plot(
         title=f"How many {title} took at most so long",
         caption="Dots: p50, p90, p95, p99 and p99.9, where there are enough samples for them.",
         x=logarithmic("milliseconds", low, high),
-        y=Axis(f"percent of {title}", 0, 100),
+        y=PlotAxis(f"percent of {title}", 0, 100),
         curves=curves,
     )
 
 
 def _percentile_dots(figures: Figures, name: str) -> Curve:
-    known = {p: e.value for p, e in figures.distributions[name].percentiles.items() if e.value}
-    shown = {p: value * 1000 for p, value in known.items() if p != 75.0}
-    labels = [f"p{percent:g}" for percent in shown]
-    dots = values([*shown.values()]), values([*shown])
+    percentiles = {
+        p: e.value for p, e in figures.distributions[name].percentiles.items() if e.value
+    }
+    milliseconds_of = {p: value * 1000 for p, value in percentiles.items() if p != 75.0}
+    labels = [f"p{percent:g}" for percent in milliseconds_of]
+    dots = values([*milliseconds_of.values()]), values([*milliseconds_of])
     return Curve(
-        f"{MEASURES[name].title}, percentiles", *dots, ROLES[name], Kind.DOTS, labels=labels
+        f"{MEASURES[name].title}, percentiles", *dots, ROLES[name], CurveKind.DOTS, labels=labels
     )
 
 
 def _time_plots(figures: Figures) -> list[Plot]:
-    found = figures.series
-    name = "ttft" if found.latencies["ttft"] else "e2e"
+    series = figures.series
+    name = "ttft" if series.latencies["ttft"] else "e2e"
     requests = [
-        Curve("offered", found.times, found.offered, "quiet", Kind.STEPS),
-        Curve("answered", found.times, found.answered, "first", Kind.STEPS),
+        Curve("offered", series.times, series.offered, "quiet", CurveKind.STEPS),
+        Curve("answered", series.times, series.answered, "first", CurveKind.STEPS),
     ]
-    if found.failed.any():
-        requests.append(Curve("errors", found.times, found.failed, "bad", Kind.STEPS))
+    if series.failed.any():
+        requests.append(Curve("errors", series.times, series.failed, "bad", CurveKind.STEPS))
     latencies = [
-        Curve(f"p{percent:g}", found.times, each * 1000, "first", is_dashed=percent != 50.0)
-        for percent, each in found.latencies[name].items()
+        Curve(f"p{percent:g}", series.times, each * 1000, "first", is_dashed=percent != 50.0)
+        for percent, each in series.latencies[name].items()
     ]
-    in_flight = Curve("in flight", found.times, found.in_flight, "second", Kind.STEPS)
+    in_flight = Curve("in flight", series.times, series.in_flight, "second", CurveKind.STEPS)
     return [
         _over_time(
             figures,
@@ -314,12 +335,12 @@ def _time_plots(figures: Figures) -> list[Plot]:
 
 
 def _over_time(figures: Figures, title: str, caption: str, label: str, curves: list[Curve]) -> Plot:
-    found, window = figures.series, figures.recording.window
-    end = float(found.times[-1]) + found.width
+    series, window = figures.series, figures.recording.window
+    end = float(series.times[-1]) + series.width
     return Plot(
         title=title,
         caption=caption,
-        x=Axis("seconds since the start", 0.0, end),
+        x=PlotAxis("seconds since the start", 0.0, end),
         y=from_zero(label, *(curve.y for curve in curves)),
         curves=curves,
         outside=[(0.0, window.opened), (window.closed, end)],

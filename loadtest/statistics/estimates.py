@@ -39,8 +39,8 @@ class Estimate:
         return Estimate(value, low, high, self.reason)
 
     def as_json(self) -> dict[str, Any]:
-        found = {"value": self.value, "low": self.low, "high": self.high}
-        return {**found, "reason": self.reason} if self.reason else found
+        record = {"value": self.value, "low": self.low, "high": self.high}
+        return {**record, "reason": self.reason} if self.reason else record
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ def mean(samples: Samples) -> Estimate:
     return Estimate(value, value - half, value + half)
 
 
-def proportion(found: int, count: int) -> Estimate:
+def proportion(num_successes: int, count: int) -> Estimate:
     """Estimate a share with Wilson's interval (1927), which is good near 0 and 1 too."""
     if not count:
         return Estimate(None, reason="no samples")
-    share, z2 = found / count, NORMAL_QUANTILE**2
+    share, z2 = num_successes / count, NORMAL_QUANTILE**2
     centre = (share + z2 / (2 * count)) / (1 + z2 / count)
     spread = math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
     half = NORMAL_QUANTILE * spread / (1 + z2 / count)
-    low = centre - half if found else 0.0
-    high = centre + half if found < count else 1.0
+    low = centre - half if num_successes else 0.0
+    high = centre + half if num_successes < count else 1.0
     return Estimate(share, low, high)

@@ -48,16 +48,16 @@ def figures_of(
     objective = recording.run.objective if objective is None else objective
     limits = limits or request_limits(objective or {})
     requests = recording.counted()
-    found = {
+    distributions = {
         name: distribution(samples_of(requests, measure)) for name, measure in MEASURES.items()
     }
     speeds, tokens_counted_by = rates(recording)
     good = goodput(recording, limits) if limits else None
-    named = {**_latencies(found), **speeds, **_counts(requests), **_goodput_figures(good)}
+    named = {**_latencies(distributions), **speeds, **_counts(requests), **_goodput_figures(good)}
     return Figures(
         recording=recording,
         named=named,
-        distributions=found,
+        distributions=distributions,
         outcomes=Counter(request.outcome for request in requests),
         tokens_counted_by=tokens_counted_by,
         goodput=good,
@@ -69,13 +69,13 @@ def figures_of(
 
 def errors(figures: Figures) -> dict[str, int]:
     """Return failures by kind, most frequent first."""
-    found = Counter(figures.outcomes)
-    return {kind: n for kind, n in found.most_common() if kind not in (OK, CANCELLED)}
+    counts = Counter(figures.outcomes)
+    return {kind: n for kind, n in counts.most_common() if kind not in (OK, CANCELLED)}
 
 
-def _latencies(found: Mapping[str, Distribution]) -> dict[str, Estimate]:
+def _latencies(distributions: Mapping[str, Distribution]) -> dict[str, Estimate]:
     named = {}
-    for measure, values in found.items():
+    for measure, values in distributions.items():
         for percent, estimate in values.percentiles.items():
             named[f"{measure}_p{percent:g}_ms"] = estimate.scaled(1000)
         named[f"{measure}_mean_ms"] = values.mean.scaled(1000)
@@ -94,11 +94,11 @@ def _counts(requests: list[Request]) -> dict[str, Estimate]:
     }
 
 
-def _goodput_figures(found: Goodput | None) -> dict[str, Estimate]:
-    if found is None:
+def _goodput_figures(goodput: Goodput | None) -> dict[str, Estimate]:
+    if goodput is None:
         unknown = Estimate(None, reason="no objective and no limits on requests were given")
         return {"goodput_per_second": unknown, "goodput_share": unknown}
-    return {"goodput_per_second": found.per_second, "goodput_share": found.share}
+    return {"goodput_per_second": goodput.per_second, "goodput_share": goodput.share}
 
 
 def _warnings(recording: Recording) -> Iterator[str]:

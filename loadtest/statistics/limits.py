@@ -59,10 +59,10 @@ def judge(limits: Iterable[Limit], figures: Mapping[str, Estimate]) -> list[Verd
 
 
 def parse_assertion(text: str) -> Limit:
-    found = ASSERTION.fullmatch(text)
-    if not found:
+    match = ASSERTION.fullmatch(text)
+    if not match:
         raise ValueError(f"{text!r} is not of the form p95_ttft_ms<200")
-    name, relation, bound = found.groups()
+    name, relation, bound = match.groups()
     return Limit(known_figure(name), relation, _number(bound, text))
 
 
@@ -84,24 +84,24 @@ def objective_limits(objective: Mapping[str, float]) -> list[Limit]:
 
 def parse_request_limits(text: str) -> dict[str, float]:
     """Return measures with bounds in seconds."""
-    found = {}
+    limits = {}
     for name, bound in _pairs(text):
         measure = name.removesuffix("_ms")
         if measure not in MEASURES or measure == name:
-            known = ", ".join(f"{each}_ms" for each in MEASURES)
-            raise ValueError(f"{name!r} is no limit on a request; those are {known}")
-        found[measure] = bound / 1000
-    return found
+            names = ", ".join(f"{each}_ms" for each in MEASURES)
+            raise ValueError(f"{name!r} is no limit on a request; those are {names}")
+        limits[measure] = bound / 1000
+    return limits
 
 
 def request_limits(objective: Mapping[str, float]) -> dict[str, float]:
     """Return the bounds on percentiles in an objective as limits on a request, in seconds."""
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for name, bound in objective.items():
         measure, _, rest = name.partition("_")
         if measure in MEASURES and rest.endswith("_ms"):
-            found[measure] = max(bound / 1000, found.get(measure, 0.0))
-    return found
+            limits[measure] = max(bound / 1000, limits.get(measure, 0.0))
+    return limits
 
 
 def fewest_requests(objective: Mapping[str, float]) -> float:
@@ -118,10 +118,14 @@ def fewest_requests(objective: Mapping[str, float]) -> float:
 def known_figure(name: str) -> str:
     """Return the full name of a figure; `p95_ttft_ms` is `ttft_p95_ms`."""
     parts = sorted(name.lower().split("_"))
-    for known in FIGURES:
-        if sorted(known.split("_")) == parts:
-            return known
-    spellings = {spelling: known for known in FIGURES for spelling in (known, _turned(known))}
+    for figure_name in FIGURES:
+        if sorted(figure_name.split("_")) == parts:
+            return figure_name
+    spellings = {
+        spelling: figure_name
+        for figure_name in FIGURES
+        for spelling in (figure_name, _turned(figure_name))
+    }
     near = get_close_matches(name, spellings, 1)
     hint = f" (did you mean {spellings[near[0]]}?)" if near else ""
     raise ValueError(f"there is no figure {name!r}{hint}; {description_of_figures()}")
@@ -141,13 +145,13 @@ def description_of_figures() -> str:
 
 
 def _pairs(text: str) -> list[tuple[str, float]]:
-    found = []
+    bounds = []
     for part in text.split(","):
         name, equals, bound = part.partition("=")
         if not equals:
             raise ValueError(f"{part.strip()!r} is not of the form ttft_p95_ms=200")
-        found.append((name.strip(), _number(bound, part)))
-    return found
+        bounds.append((name.strip(), _number(bound, part)))
+    return bounds
 
 
 def _number(bound: str, text: str) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadtest.records import Recording, Run
+from loadtest.records import Recording, RunRecord
 from loadtest.statistics.estimates import Samples, percentile
 from loadtest.statistics.figures import Figures, errors
 from loadtest.statistics.measures import MEASURES, is_answer, samples_of
@@ -39,20 +39,20 @@ def capacity(runs: Sequence[Figures]) -> Capacity:
 
 def reasons_against(figures: Figures) -> list[str]:
     """Return why a load was not carried; empty if it was."""
-    found = []
+    problems = []
     for verdict in figures.objective:
         if verdict.is_kept:
             continue
         if verdict.limit.figure == "error_rate":
             kinds = ", ".join(f"{kind} {n}" for kind, n in errors(figures).items())
-            found.append(f"requests failed: {kinds}" if kinds else "no requests")
+            problems.append(f"requests failed: {kinds}" if kinds else "no requests")
         else:
             value = verdict.measured.value
             measured = verdict.measured.reason if value is None else f"{value:.4g}"
-            found.append(f"{verdict.limit.figure} {measured}")
+            problems.append(f"{verdict.limit.figure} {measured}")
     if is_drifting(figures.recording):
-        found.append("latency and backlog rose through the window")
-    return found
+        problems.append("latency and backlog rose through the window")
+    return problems
 
 
 def is_drifting(recording: Recording) -> bool:
@@ -75,16 +75,16 @@ def is_drifting(recording: Recording) -> bool:
     return low is not None and bool(low > DRIFT * np.median(first))
 
 
-def load_value(run: Run) -> float:
+def load_value(run: RunRecord) -> float:
     """Return the users of a closed loop, or the rate of an open one."""
     return float(run.arrivals.get("users") or run.arrivals.get("rate") or 0.0)
 
 
-def load_unit(run: Run) -> str:
+def load_unit(run: RunRecord) -> str:
     return "users" if run.arrivals.get("users") else "requests/s"
 
 
-def load_in_words(run: Run) -> str:
+def load_in_words(run: RunRecord) -> str:
     value, unit = load_value(run), load_unit(run)
     return "1 user" if (value, unit) == (1.0, "users") else f"{value:g} {unit}"
 

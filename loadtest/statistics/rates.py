@@ -164,9 +164,9 @@ def _latencies(recording: Recording, measure: Measure, edges: Floats) -> dict[fl
         return {}
     due, seconds = np.array(pairs).T
     slices = np.digitize(due, edges) - 1
-    found = {percent: np.full(len(edges) - 1, np.nan) for percent in SHOWN_PERCENTS}
-    for each in np.unique(slices):
-        inside = seconds[slices == each]
+    series = {percent: np.full(len(edges) - 1, np.nan) for percent in SHOWN_PERCENTS}
+    for number in np.unique(slices):
+        inside = seconds[slices == number]
         for percent in SHOWN_PERCENTS:
-            found[percent][each] = np.percentile(inside, percent)
-    return found
+            series[percent][number] = np.percentile(inside, percent)
+    return series

@@ -43,7 +43,7 @@ def problems_of(
             sections = sections_of(kind, error["loc"][0])
             place = _place(error["loc"], sections)
             message = _message(kind, place, error, sections, configs)
-            wrong.setdefault(place[: 2 if sections else 1], f"{_written(place)}: {message}")
+            wrong.setdefault(place[: 2 if sections else 1], f"{_path_text(place)}: {message}")
     yield from wrong.values()
     yield from _misfits(kind, values, {place[0] for place in wrong})
 
@@ -68,10 +68,14 @@ def sections_of(kind: type[ArchitectureConfig], name: int | str) -> Sections:
     field = kind.model_fields.get(str(name))
     if field is None:
         return {}
-    found = [each for each in get_args(field.annotation) or (field.annotation,) if _is_part(each)]
-    if len(found) == 1:
-        return {str(name): found[0]}
-    return {each.model_fields["kind"].default: each for each in found}
+    parts = [
+        annotation
+        for annotation in get_args(field.annotation) or (field.annotation,)
+        if _is_part(annotation)
+    ]
+    if len(parts) == 1:
+        return {str(name): parts[0]}
+    return {annotation.model_fields["kind"].default: annotation for annotation in parts}
 
 
 def _is_part(annotation: Any) -> bool:
@@ -90,57 +94,60 @@ def _message(
     sections: Sections,
     configs: Configs,
 ) -> str:
-    found = f"(got {reprlib.repr(error['input'])})"
+    got = f"(got {reprlib.repr(error['input'])})"
     match error["type"]:
         case "missing":
             return "is required"
         case "extra_forbidden" if len(place) == 1:
             return _unknown_option(kind, str(place[0]), configs)
         case "extra_forbidden":
-            own = str(error["loc"][1]) if len(sections) > 1 else str(place[0])
-            return _unknown(str(place[1]), own, sections)
+            architecture = str(error["loc"][1]) if len(sections) > 1 else str(place[0])
+            return _describe_unknown_option(str(place[1]), architecture, sections)
         case "model_type" | "model_attributes_type":
-            return f"must be a table {_shape(sections)} {found}"
+            return f"must be a table {_shape(sections)} {got}"
         case "union_tag_not_found":
-            return f"needs a kind, one of {', '.join(sections)} {found}"
+            return f"needs a kind, one of {', '.join(sections)} {got}"
         case "union_tag_invalid":
-            return f"its kind must be one of {', '.join(sections)} {found}"
+            return f"its kind must be one of {', '.join(sections)} {got}"
         case "value_error":
             return str(error["ctx"]["error"])
     message = error["msg"][:1].lower() + error["msg"][1:].replace("tuple", "list")  # as in files
-    return f"{message} {found}"
+    return f"{message} {got}"
 
 
 def _shape(sections: Sections) -> str:
     """Describe what a table holds: a kind, or its options."""
     if len(sections) > 1:
         return f"that has a kind, one of {', '.join(sections)}"
-    return f"of {', '.join(option for each in sections.values() for option in each.model_fields)}"
+    options = [option for section in sections.values() for option in section.model_fields]
+    return f"of {', '.join(options)}"
 
 
 def _unknown_option(kind: type[ArchitectureConfig], name: str, configs: Configs) -> str:
-    own = kind.model_fields["architecture"].default
+    architecture = kind.model_fields["architecture"].default
     for field in kind.model_fields:
         for section in sections_of(kind, field).values():
             for option in section.model_fields:
                 if name in (option, f"{field}_{option}") and name != "kind":
-                    return f"{own} has no such option; {field}.{option} is one"
-    return _unknown(name, own, configs)
+                    return f"{architecture} has no such option; {field}.{option} is one"
+    return _describe_unknown_option(name, architecture, configs)
 
 
-def _unknown(name: str, own: str, known: Mapping[str, type[Section]]) -> str:
+def _describe_unknown_option(
+    name: str, architecture: str, classes: Mapping[str, type[Section]]
+) -> str:
     """Describe an unknown option and guess what was meant: another section's option or a similar
     name.
     """
-    message = f"{own} has no such option"
-    if others := sorted(other for other, each in known.items() if name in each.model_fields):
+    message = f"{architecture} has no such option"
+    if others := sorted(other for other, config in classes.items() if name in config.model_fields):
         return f"{message}; {', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
-    fields = known[own].model_fields
+    fields = classes[architecture].model_fields
     similar = get_close_matches(name.lower().replace("-", "_"), fields, n=1)
     return f"{message}; did you mean {similar[0]}?" if similar else message
 
 
-def _written(place: Place) -> str:
+def _path_text(place: Place) -> str:
     """Return a path as text, shortened if it is long or not printable."""
     name = ".".join(map(str, place))
     return name if name.isprintable() and len(name) <= _LONGEST_NAME else reprlib.repr(name)
@@ -191,15 +198,15 @@ class ModelConfigError(InputError):
 def config_class(architecture: str) -> type[ArchitectureConfig]:
     """Return the class of an architecture's configurations."""
     folder, name = ARCHITECTURES[architecture].split(":")
-    found: type[ArchitectureConfig] = getattr(import_module(f"{folder}.config"), f"{name}Config")
-    return found
+    config: type[ArchitectureConfig] = getattr(import_module(f"{folder}.config"), f"{name}Config")
+    return config
 
 
 def module_class(architecture: str) -> Callable[[AnyConfig], Any]:
     """Return the class of an architecture's torch module, which is made of a configuration."""
     folder, name = ARCHITECTURES[architecture].split(":")
-    found: Callable[[AnyConfig], Any] = getattr(import_module(f"{folder}.module"), name)
-    return found
+    module: Callable[[AnyConfig], Any] = getattr(import_module(f"{folder}.module"), name)
+    return module
 
 
 def graph_builder(architecture: str) -> Callable[..., Any]:
@@ -207,8 +214,8 @@ def graph_builder(architecture: str) -> Callable[..., Any]:
     `export.graph.model.Weights` and a precision it makes an `export.graph.model.ExportedModel`.
     """
     folder, _ = ARCHITECTURES[architecture].split(":")
-    found: Callable[..., Any] = import_module(f"{folder}.graph").build
-    return found
+    build: Callable[..., Any] = import_module(f"{folder}.graph").build
+    return build
 
 
 def parse_config(values: Any) -> AnyConfig:
@@ -226,19 +233,22 @@ def parse_config(values: Any) -> AnyConfig:
     try:
         return kind.model_validate(values)  # type: ignore[return-value]
     except ValidationError as error:
-        known = {each: config_class(each) for each in ARCHITECTURES}
-        problems = problems_of(kind, values, error.errors(), known)
+        classes = {
+            architecture_name: config_class(architecture_name)
+            for architecture_name in ARCHITECTURES
+        }
+        problems = problems_of(kind, values, error.errors(), classes)
         raise ModelConfigError(list(problems)) from None
 
 
 def _unknown_architecture(values: dict[str, Any]) -> str:
-    known = f"one of {', '.join(sorted(ARCHITECTURES))}"
+    choices = f"one of {', '.join(sorted(ARCHITECTURES))}"
     if "architecture" not in values:
-        return f"architecture: is required, {known}"
+        return f"architecture: is required, {choices}"
     name = values["architecture"]
     similar = get_close_matches(str(name).lower().replace("_", "-"), ARCHITECTURES, n=1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
-    return f"architecture: must be {known} (got {reprlib.repr(name)}){hint}"
+    return f"architecture: must be {choices} (got {reprlib.repr(name)}){hint}"
 
 
 ModelConfig = Annotated[SerializeAsAny[AnyConfig], PlainValidator(parse_config)]

@@ -273,8 +273,8 @@ class BaseTransformerConfig(TranslationModelConfig, HasHeads):
 
     @property
     def has_final_norm(self) -> bool:
-        wanted = self.imported.final_norm
-        return self.norm.place == "pre" if wanted is None else wanted
+        final_norm = self.imported.final_norm
+        return self.norm.place == "pre" if final_norm is None else final_norm
 
 
 class DecoderOnlyConfig(LanguageModelConfig, HasHeads):
@@ -345,9 +345,9 @@ class RotaryConfig(DecoderOnlyConfig):
 
     def excess_pairs(self, field: str) -> Iterator[Conflict]:
         """Yield a conflict if a table has more pairs than a head."""
-        found = len(getattr(self.imported, field) or ())
+        number = len(getattr(self.imported, field) or ())
         fields = ("imported", "head_dim", "d_model", "num_heads")
-        if 2 * found > self.head_size:
+        if 2 * number > self.head_size:
             yield Conflict(
-                fields, f"imported.{field}: {found} are too many for heads of {self.head_size}"
+                fields, f"imported.{field}: {number} are too many for heads of {self.head_size}"
             )

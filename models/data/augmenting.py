@@ -63,7 +63,7 @@ def noisy(text: str, rng: random.Random) -> str:
     return text
 
 
-def titled(text: str) -> str:
+def title_case(text: str) -> str:
     """Capitalise every word, as in a title."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
@@ -76,24 +76,26 @@ MOST_JOINED = 4
 LONGEST_JOINED = 600  # characters: what is longer is left out by a model's limits
 
 
-def augmented(
+def augment_pairs(
     pairs: Sequence[SentencePair], counts: dict[Kind, int], seed: int
 ) -> list[SentencePair]:
     """Make the new pairs of every kind, as many as `counts` says."""
     if not pairs:
         return []
-    return [pair for kind in sorted(counts) for pair in _made(pairs, kind, counts[kind], seed)]
+    return [
+        pair for kind in sorted(counts) for pair in _make_pairs(pairs, kind, counts[kind], seed)
+    ]
 
 
-def _made(
+def _make_pairs(
     pairs: Sequence[SentencePair], kind: Kind, count: int, seed: int
 ) -> Iterator[SentencePair]:
     """Make `count` pairs; drawn pairs of which nothing can be made are skipped."""
     rng = random.Random(f"{kind} {seed}")
     for _ in range(count):
-        found = KINDS[kind](pairs, rng)
-        if found:
-            yield SentencePair(kind, *found)
+        pair = KINDS[kind](pairs, rng)
+        if pair:
+            yield SentencePair(kind, *pair)
 
 
 def _values(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str] | None:
@@ -114,7 +116,7 @@ def _drawn_with(
     return next((p for p in drawn if pattern.search(p.target, 1)), pairs[0])
 
 
-def _framed(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
+def _fill_slots(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
     """Fill a sentence's slots; half of the time another sentence precedes it."""
     source, target = made_pair(TRAINING, rng)
     if rng.random() < 0.5:
@@ -130,7 +132,7 @@ def _capitals(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, s
 
 def _titles(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
     pair = rng.choice(pairs)
-    return titled(pair.source), pair.target
+    return title_case(pair.source), pair.target
 
 
 def _noise(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
@@ -138,7 +140,7 @@ def _noise(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]
     return noisy(pair.source, rng), pair.target
 
 
-def _joined(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str] | None:
+def _join_neighbours(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str] | None:
     """Join neighbouring pairs of the corpus, which are often of one text."""
     count = rng.randint(2, MOST_JOINED)
     start = rng.randrange(max(1, len(pairs) - count))
@@ -153,11 +155,11 @@ def _phrases(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, st
 
 KINDS: dict[Kind, Make] = {
     "values": _values,
-    "made": _framed,
+    "made": _fill_slots,
     "names": _names,
     "capitals": _capitals,
     "titles": _titles,
     "noise": _noise,
-    "joined": _joined,
+    "joined": _join_neighbours,
     "phrases": _phrases,
 }

@@ -54,7 +54,7 @@ class ParallelData:
         most `tokens_per_batch` tokens with padding.
         """
         rng = np.random.default_rng([seed, epoch])
-        chosen = _repeated(self.repeats, rng)
+        chosen = _repeat_indices(self.repeats, rng)
         lengths = np.array([[len(self.sources[i]), len(self.targets[i])] for i in chosen]) + 1
         order = _by_both_lengths(lengths, rng)
         batches = _fill(chosen[order], lengths[order].max(axis=1), tokens_per_batch)
@@ -63,10 +63,10 @@ class ParallelData:
     def batch(self, indices: np.ndarray) -> TranslationBatch:
         pad, added = self.tokens.pad_id, self.added or _own_tokens(self.tokens)
         sources = [[*added.source_prefix, *self.sources[i], *added.source_suffix] for i in indices]
-        given = [IGNORED_LABEL] * (len(added.prompt_prefix) - 1)  # is not predicted
+        ignored = [IGNORED_LABEL] * (len(added.prompt_prefix) - 1)  # is not predicted
         return TranslationBatch(
             pad_rows([[*added.prompt_prefix, *self.targets[i]] for i in indices], pad),
-            pad_rows([[*given, *self.targets[i], added.stop[0]] for i in indices], IGNORED_LABEL),
+            pad_rows([[*ignored, *self.targets[i], added.stop[0]] for i in indices], IGNORED_LABEL),
             pad_rows(sources, pad),
             torch.tensor([len(s) for s in sources]),
         )
@@ -134,16 +134,16 @@ class MaskedProse:
         others = rng.choice(np.setdiff1d(np.arange(config.vocab_size), special), words.shape)
         fate = rng.random(words.shape)
         changed = np.where(fate < MASKED, self.head.mask_id, others)
-        given = np.where(is_chosen & (fate < REPLACED), changed, words)
+        inputs = np.where(is_chosen & (fate < REPLACED), changed, words)
         labels = np.where(is_chosen, words, IGNORED_LABEL)
         return LabelBatch(
-            _framed(given, config.bos_id, config.eos_id),
-            _framed(labels, IGNORED_LABEL, IGNORED_LABEL),
+            _frame_rows(inputs, config.bos_id, config.eos_id),
+            _frame_rows(labels, IGNORED_LABEL, IGNORED_LABEL),
             torch.full((len(words),), config.max_source_tokens),
         )
 
 
-def _framed(rows: np.ndarray, first: int, last: int) -> Tensor:
+def _frame_rows(rows: np.ndarray, first: int, last: int) -> Tensor:
     """Put a number before, and one after, each of rows [rows, length]."""
     before, after = (np.full((len(rows), 1), end) for end in (first, last))
     return torch.from_numpy(np.concatenate([before, rows, after], axis=1).astype(np.int64))
@@ -158,7 +158,7 @@ class LabelData:
     repeats: np.ndarray
     tokens: SpecialTokens
 
-    def shown(self, repeats: Sequence[float]) -> "LabelData":
+    def with_repeats(self, repeats: Sequence[float]) -> "LabelData":
         """Return the data with each text repeated so many times in an epoch."""
         return replace(self, repeats=np.array(repeats))
 
@@ -167,7 +167,7 @@ class LabelData:
         `tokens_per_batch` tokens with padding.
         """
         rng = np.random.default_rng([seed, epoch])
-        chosen = _repeated(self.repeats, rng)
+        chosen = _repeat_indices(self.repeats, rng)
         lengths = np.array([len(self.rows[i]) for i in chosen])
         order = np.argsort(lengths * rng.uniform(1, 1 + LENGTH_NOISE, lengths.shape))
         batches = _fill(chosen[order], lengths[order], tokens_per_batch)
@@ -180,7 +180,7 @@ class LabelData:
         return LabelBatch(pad_rows(rows, self.tokens.pad_id), labels, lengths)
 
 
-def _repeated(repeats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _repeat_indices(repeats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the indices of the examples of an epoch. A fractional number of repeats is a
     probability of one more.
     """

@@ -48,10 +48,10 @@ class Segmenter:
         while len(symbols) > 1:
             pairs = enumerate(pairwise(symbols))
             merges = [(self._ranks[p], i) for i, p in pairs if p in self._ranks]
-            kept = [merge for merge in merges if draw() >= self._dropout]
-            if not kept:
+            merges_left = [merge for merge in merges if draw() >= self._dropout]
+            if not merges_left:
                 break
-            _, place = min(kept)
+            _, place = min(merges_left)
             symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
         return tuple(self._ids[symbol] for symbol in symbols)
 

@@ -65,9 +65,9 @@ def read_pairs(path: str | Path) -> list[SentencePair]:
     """
     sides = PARALLEL.fullmatch(Path(path).name)
     if sides is None:
-        return list(_tabbed(path))
+        return list(_read_tabbed(path))
     before, *languages, after = sides.groups()
-    return _parallel([Path(path).parent / f"{before}{each}{after}" for each in languages])
+    return _parallel([Path(path).parent / f"{before}{language}{after}" for language in languages])
 
 
 def _parallel(paths: list[Path]) -> list[SentencePair]:
@@ -81,7 +81,7 @@ def _parallel(paths: list[Path]) -> list[SentencePair]:
     return [SentencePair(origin, s.strip(), t.strip()) for s, t in zip(source, target, strict=True)]
 
 
-def _tabbed(path: str | Path) -> Iterator[SentencePair]:
+def _read_tabbed(path: str | Path) -> Iterator[SentencePair]:
     name, num_fields = Path(path).name.split(".")[0], None
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line:
@@ -109,10 +109,10 @@ def hold_out(documents: list[str], fraction: float, seed: int) -> tuple[list[str
     """Split documents into (training, held out), the same way for the same seed."""
     order = list(range(len(documents)))
     random.Random(seed).shuffle(order)
-    held = set(order[: max(1, round(fraction * len(order)))])
+    held_out = set(order[: max(1, round(fraction * len(order)))])
     return (
-        [d for i, d in enumerate(documents) if i not in held],
-        [d for i, d in enumerate(documents) if i in held],
+        [d for i, d in enumerate(documents) if i not in held_out],
+        [d for i, d in enumerate(documents) if i in held_out],
     )
 
 
@@ -208,13 +208,13 @@ class ProseReader:
 
 def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> list[ProseWindow]:
     """Cut a stream so that each token is predicted once, except the first `num_unseen`."""
-    found = [ProseWindow(stream[:length], num_unseen)]
+    windows = [ProseWindow(stream[:length], num_unseen)]
     end = length
     while end < len(stream):
         known, end = end, min(end + stride, len(stream))
         start = max(0, end - length)
-        found.append(ProseWindow(stream[start:end], known - start))
-    return found
+        windows.append(ProseWindow(stream[start:end], known - start))
+    return windows
 
 
 def table(scores: dict[str, ProseScore]) -> str:

@@ -243,7 +243,7 @@ def replace_values(source: str, target: str, rng: random.Random) -> tuple[str, s
     if not numbers or sorted(numbers) != sorted(NUMBER.findall(target)):
         return None
     others = {number: _another(number, rng) for number in sorted(set(numbers))}
-    source, target = (NUMBER.sub(lambda m: others[m[0]], each) for each in (source, target))
+    source, target = (NUMBER.sub(lambda m: others[m[0]], side) for side in (source, target))
     return source, target
 
 
@@ -284,6 +284,6 @@ def drawn_phrase(rng: random.Random) -> tuple[str, str]:
     if manner < 0.2:
         return source.lower().rstrip(MARKS), target
     if manner < 0.4 and source[-1] in MARKS:
-        after = rng.choice([each for each in phrases() if each[0][-1] in MARKS])
+        after = rng.choice([phrase for phrase in phrases() if phrase[0][-1] in MARKS])
         return f"{source} {after[0]}", f"{target} {after[1]}"
     return source, target

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from models.layers.basic import capped
+from models.layers.basic import apply_cap
 
 KeysValues = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
 Past = tuple[Tensor, ...]  # what a layer keeps of earlier positions; empty: none
@@ -82,7 +82,7 @@ class Attention(nn.Module):
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return the scores of every query and key, [batch, heads, query, key]."""
-        return capped(query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim), self.cap)
+        return apply_cap(query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim), self.cap)
 
     def _repeat(self, x: Tensor) -> Tensor:
         """Repeat key and value heads for every query head."""

@@ -10,7 +10,7 @@ from torch.nn.functional import gelu, linear, relu, silu
 
 from models.configs.base import HasWords
 from models.configs.transformer import GateLimits
-from models.layers.equations import activated
+from models.layers.equations import apply_gate
 
 _BITS = 16  # so a probability is kept to 1/65536
 
@@ -41,8 +41,8 @@ class Dropout(nn.Module):
         draws = torch.empty(-(-x.numel() * _BITS // 64), dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), 2**63 - 1)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = bits >= int((self.probability - 0.5) * 2**_BITS)
-        return kept.to(x.dtype).mul_(1 / (1 - self.probability))
+        is_kept = bits >= int((self.probability - 0.5) * 2**_BITS)
+        return is_kept.to(x.dtype).mul_(1 / (1 - self.probability))
 
 
 class VocabularyLayers(nn.Module):
@@ -98,10 +98,10 @@ class VocabularyLayers(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Return logits [..., size] of vectors [..., output_dim]."""
         scoring = self._target_table if self.is_tied else self.output
-        return capped(linear(hidden, scoring.weight, self.output_bias), self.cap)
+        return apply_cap(linear(hidden, scoring.weight, self.output_bias), self.cap)
 
 
-def capped(x: Tensor, cap: float | None) -> Tensor:
+def apply_cap(x: Tensor, cap: float | None) -> Tensor:
     """Limit x smoothly to -cap..cap (Gemma Team 2024, 2); None: leave it unchanged."""
     return x if cap is None else cap * torch.tanh(x / cap)
 
@@ -139,4 +139,4 @@ class FeedForward(nn.Module):
         if self.limits is not None:
             gate, up = parts
             parts = [gate.clamp(max=self.limits.gate), up.clamp(*self.limits.up)]
-        return self.down(activated(self.activation, *parts))
+        return self.down(apply_gate(self.activation, *parts))

@@ -91,7 +91,9 @@ class ConvolutionalTranslator(VocabularyLayers, TranslationModel[ConvolutionalSt
         embedded = self.dropout(self.embed_source(source_ids) + positions)
         keys, values = self.encode_source(embedded, is_real)
         values = values * source_lengths.to(embedded.dtype).sqrt()[:, None, None]
-        windows = tuple(keys.new_zeros(len(keys), *kept) for kept in self.decoder.kept)
+        windows = tuple(
+            keys.new_zeros(len(keys), *window_shape) for window_shape in self.decoder.window_shapes
+        )
         return ConvolutionalState(keys, values, is_real, windows, num_read=0)
 
     def read(self, ids: Tensor, state: ConvolutionalState) -> tuple[Tensor, ConvolutionalState]:

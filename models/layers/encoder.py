@@ -41,9 +41,9 @@ class HeadLayers(nn.Module):
         self, dim: int, config: EmbeddingHead | LabelHead | TokenLabelHead, dropout: float
     ) -> None:
         super().__init__()
-        dims = [dim, *(each.dim for each in config.dense)]
+        dims = [dim, *(dense.dim for dense in config.dense)]
         sizes = zip(dims, config.dense, strict=False)
-        self.dense = nn.ModuleList(DenseLayer(each, layer) for each, layer in sizes)
+        self.dense = nn.ModuleList(DenseLayer(dense, layer) for dense, layer in sizes)
         self.dropout = Dropout(dropout)
         self.labels = None
         if isinstance(config, LabelHead | TokenLabelHead):

@@ -132,7 +132,7 @@ def maxout(first: T, second: T) -> T:
     return first.maximum(second)
 
 
-def activated(activate: Callable[[T], T], first: T, up: T | None = None) -> T:
+def apply_gate(activate: Callable[[T], T], first: T, up: T | None = None) -> T:
     """Return activate(first) (Vaswani et al. 2017, 3.3), or with a gate activate(first) * up
     (Shazeer 2020).
     """

@@ -34,8 +34,8 @@ class MixtureOfExperts(nn.Module):
         shares, total = self.shares(tokens), torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
             rows = shares[:, number].nonzero()[:, 0]
-            found = expert(tokens[rows]) * shares[rows, number, None]
-            total = total.index_add(0, rows, found.to(total.dtype))
+            weighted = expert(tokens[rows]) * shares[rows, number, None]
+            total = total.index_add(0, rows, weighted.to(total.dtype))
         if self.config.shared_ffn_dim is not None:
             shared = self.shared(tokens)
             is_gated = self.config.has_shared_gate

@@ -88,5 +88,5 @@ def disentangled_buckets(
         growth = np.log(distance / np.float32(half)) / np.log(np.float32((max_distance - 1) / half))
         rounded = np.ceil(growth * np.float32(half - 1)) + half
         offsets = np.where(np.abs(offsets) <= half, offsets, rounded * np.sign(offsets))
-    found: list[int] = (offsets + num_buckets).clip(0, 2 * num_buckets - 1).astype(int).tolist()
-    return found
+    buckets: list[int] = (offsets + num_buckets).clip(0, 2 * num_buckets - 1).astype(int).tolist()
+    return buckets

@@ -98,7 +98,7 @@ class Recurrent(Blocks):
             states.append(state)
         history = [torch.stack(parts, 1) for parts in zip(*states, strict=True)]
         if lengths is not None:
-            state = tuple(_at(part, lengths - 1) for part in history)
+            state = tuple(_select_positions(part, lengths - 1) for part in history)
         return reverse(history[0], lengths) if is_backward else history[0], state
 
     def _add(self, name: str, input_dim: int) -> None:
@@ -128,7 +128,7 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
     return x.take_along_dim(index.reshape(*index.shape, *(1,) * (x.dim() - 2)), 1)
 
 
-def _at(x: Tensor, positions: Tensor) -> Tensor:
+def _select_positions(x: Tensor, positions: Tensor) -> Tensor:
     """Return x [batch, time, dim] at one position of each row: [batch, dim]."""
     return x[torch.arange(x.shape[0], device=x.device), positions]
 

@@ -53,9 +53,9 @@ def parameter_roles(module: nn.Module) -> dict[str, ParameterRole]:
     """
     blocks = {
         f"{prefix}.{name}".lstrip("."): count
-        for prefix, each in module.named_modules()
-        if isinstance(each, Blocks)
-        for name, count in each.blocks().items()
+        for prefix, child in module.named_modules()
+        if isinstance(child, Blocks)
+        for name, count in child.blocks().items()
     }
     linear = {f"{n}.weight": m for n, m in module.named_modules() if isinstance(m, nn.Linear)}
     rates = {name: layer.rate for name, layer in linear.items() if isinstance(layer, ScoreMatrix)}

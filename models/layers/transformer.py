@@ -149,9 +149,9 @@ class LayerStack(nn.Module):
 
     def masks(self, mask: Tensor, start: int, end: int) -> Sequence[Tensor]:
         """Return the mask of queries start..end-1 with the bias added, if any, for each layer."""
-        found = self.positions.mask_scores(mask, start, end)
+        bias = self.positions.mask_scores(mask, start, end)
         number = len(self.layers)
-        return found.chunk(number, -3) if self.has_biases else [found] * number
+        return bias.chunk(number, -3) if self.has_biases else [bias] * number
 
 
 class BaseTransformer(VocabularyLayers, TranslationModel[TransformerState]):

@@ -156,7 +156,7 @@ class TrainingConfig(RecipeSection):
             raise ValueError("data.masked_share: only a model of masked words has it")
         return self
 
-    def within(self, minutes: float) -> "TrainingConfig":
+    def with_minutes(self, minutes: float) -> "TrainingConfig":
         """Return the configuration with another time limit, in wall-clock minutes."""
         run = self.run.model_copy(update={"max_minutes": minutes, "clock": "wall"})
         return self.model_copy(update={"run": run})
@@ -190,7 +190,7 @@ def read_config(path: str | Path) -> TrainingConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TrainingConfigError(path, [f"not TOML: {error}"]) from None
     except ValidationError as error:
-        problems = [problem for each in error.errors() for problem in _problems(each)]
+        problems = [problem for detail in error.errors() for problem in _problems(detail)]
         raise TrainingConfigError(path, problems) from None
 
 
@@ -198,19 +198,19 @@ def _read(path: Path) -> dict[str, Any]:
     """Return the values of a file, merged over those of the file that it extends."""
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     base = values.pop("extends", None)
-    return values if base is None else _merged(_read(path.parent / str(base)), values)
+    return values if base is None else _merge_sections(_read(path.parent / str(base)), values)
 
 
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _merge_sections(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return `changes` merged over `values`, key by key in every section. A section of another kind
     replaces the old one.
     """
     merged = base | changes
     for name in base.keys() & changes.keys():
         if isinstance(base[name], dict) and isinstance(changes[name], dict):
-            known, new = base[name], changes[name]
-            is_other = "kind" in known and new.get("kind", known["kind"]) != known["kind"]
-            merged[name] = new if is_other else _merged(known, new)
+            old, new = base[name], changes[name]
+            is_other = "kind" in old and new.get("kind", old["kind"]) != old["kind"]
+            merged[name] = new if is_other else _merge_sections(old, new)
     return merged
 
 

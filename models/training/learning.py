@@ -64,15 +64,15 @@ class BatchLoader:
 
     def batches(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
         """Yield the batches in order. Close the generator, because a thread may be running."""
-        built = self._ahead(epoch) if self._builds_ahead else map(self._build, epoch)
-        for each in built:
-            yield each.to(self._device)
+        built = self._build_ahead(epoch) if self._builds_ahead else map(self._build, epoch)
+        for batch in built:
+            yield batch.to(self._device)
 
     def _build(self, indices: np.ndarray) -> TrainingBatch:
-        made = training_batch(self._data.batch(indices))
-        return made.pinned() if self._device.type == "cuda" else made
+        batch = training_batch(self._data.batch(indices))
+        return batch.pin_memory() if self._device.type == "cuda" else batch
 
-    def _ahead(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
+    def _build_ahead(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
         with ThreadPoolExecutor(1, "batches") as pool:
             waiting: deque[Future[TrainingBatch]] = deque()
             for indices in epoch:
@@ -153,7 +153,7 @@ class Carry:
         state = None if batch.begins else self._state
         before = module.empty_state() if state is None else state.to(batch.input_ids.device)
         hidden, after = module.read(batch.input_ids, before)
-        self._state = after.each(Tensor.detach)
+        self._state = after.map_tensors(Tensor.detach)
         return hidden
 
     def state_tensors(self) -> dict[str, Tensor]:
@@ -192,14 +192,14 @@ class Learner:
         self.label_smoothing = label_smoothing
         self.carry = Carry()
 
-    def learn(self, given: TrainingBatch, scale: float) -> Tensor:
+    def learn(self, batch: TrainingBatch, scale: float) -> Tensor:
         """Update the weights with `scale` times the learning rate. Return the loss, on the device
         of the batch.
         """
         with self.arithmetic.autocast():
-            hidden = self.carry.read(self.module, given.batch).flatten(0, 1)
-            logits = self.module.project(hidden[given.places])
-        value = SmoothedCrossEntropy.apply(logits, given.labels, self.label_smoothing)
+            hidden = self.carry.read(self.module, batch.batch).flatten(0, 1)
+            logits = self.module.project(hidden[batch.places])
+        value = SmoothedCrossEntropy.apply(logits, batch.labels, self.label_smoothing)
         value.backward()
         self.optimizer.step(scale)
         loss: Tensor = value.detach()

@@ -132,8 +132,8 @@ class Muon(torch.optim.Optimizer):
         ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
         ahead = [block for each in ahead for block in each.chunk(num_blocks)]
         joined = ahead[0] if len(ahead) == 1 else torch.stack(ahead)
-        made = orthogonalise(joined.to(self.products))
-        directions = [made] if len(ahead) == 1 else made.unbind()
+        update = orthogonalise(joined.to(self.products))
+        directions = [update] if len(ahead) == 1 else update.unbind()
         torch._foreach_mul_(matrices, 1 - lr * weight_decay)
         blocks = [block for matrix in matrices for block in matrix.chunk(num_blocks)]
         for block, direction in zip(blocks, directions, strict=True):
@@ -151,10 +151,10 @@ def stacks(matrices: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
     """Group the parameters that are updated together: on a GPU all of one shape, on a CPU each
     alone.
     """
-    found: dict[Hashable, list[nn.Parameter]] = defaultdict(list)
+    groups: dict[Hashable, list[nn.Parameter]] = defaultdict(list)
     for number, matrix in enumerate(matrices):
-        found[matrix.shape if matrix.is_cuda else number].append(matrix)
-    return list(found.values())
+        groups[matrix.shape if matrix.is_cuda else number].append(matrix)
+    return list(groups.values())
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from models.configs.base import (
     TranslationModelConfig,
 )
 from models.conventions import own_conventions
-from models.data.augmenting import UNREAL, augmented
+from models.data.augmenting import UNREAL, augment_pairs
 from models.data.batching import (
     CarriedProse,
     Dataset,
@@ -29,7 +29,7 @@ from models.data.bpe_dropout import Segmenter, VaryingData
 from models.data.corpus import SentencePair, hold_out, known_words, read_documents, read_pairs
 from models.data.tokenizer import MASK_TOKEN, encode_all, load_tokenizer, train_tokenizer
 from models.errors import InputError
-from models.scores import framed, label_numbers
+from models.scores import add_special_tokens, label_numbers
 from models.training.config import RunConfig, TrainingConfig
 
 TOKENIZER_SAMPLE = 200_000  # texts that the tokenizer is learned from
@@ -74,27 +74,27 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
     ending = config.data.ending
     return TrainingData(
         tokenizer,
-        train.shown(config.data.repeats, 1.0),
-        _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
-        _scored(config.run, dev),
-        train.shown(ending.repeats, 0.0) if ending else None,
+        train.with_repeats(config.data.repeats, 1.0),
+        _parallel_data(config, tokenizer, dev, 0.0).with_repeats({}, 1.0),
+        _draw_scored_pairs(config.run, dev),
+        train.with_repeats(ending.repeats, 0.0) if ending else None,
         words=known_words(pair for pair in written if pair.origin not in UNREAL),
     )
 
 
-def _scored(run: RunConfig, dev: list[SentencePair]) -> list[SentencePair]:
+def _draw_scored_pairs(run: RunConfig, dev: list[SentencePair]) -> list[SentencePair]:
     """Draw the sentences for BLEU. Raises InputError if there are none of the origins."""
     pairs = [pair for pair in dev if not run.bleu_origins or pair.origin in run.bleu_origins]
     if run.bleu_origins and not pairs:
-        known = ", ".join(sorted({pair.origin for pair in dev}))
-        raise InputError(f"run.bleu_origins: {run.bleu_origins}: the dev set has only {known}")
+        origins = ", ".join(sorted({pair.origin for pair in dev}))
+        raise InputError(f"run.bleu_origins: {run.bleu_origins}: the dev set has only {origins}")
     return random.Random(run.seed).sample(pairs, min(run.bleu_sentences, len(pairs)))
 
 
 def _written_pairs(config: TrainingConfig, data: Path) -> list[SentencePair]:
     """Read the pairs of the files, and add augmented ones."""
     pairs = [p for name in config.data.train for p in read_pairs(data / name)]
-    return [*pairs, *augmented(pairs, config.data.augment, config.run.seed)]
+    return [*pairs, *augment_pairs(pairs, config.data.augment, config.run.seed)]
 
 
 def _distilled_pairs(config: TrainingConfig, data: Path) -> list[SentencePair]:
@@ -114,7 +114,7 @@ class Encoded:
     targets: list[list[int]]
     segmenter: Segmenter | None
 
-    def shown(self, repeats: dict[str, float], otherwise: float) -> ParallelData:
+    def with_repeats(self, repeats: dict[str, float], otherwise: float) -> ParallelData:
         """Return the data with each origin repeated so many times in an epoch."""
         often = np.array([repeats.get(pair.origin, otherwise) for pair in self.pairs])
         examples = self.sources, self.targets, often, self.config
@@ -131,7 +131,7 @@ def _parallel_data(
     assert isinstance(model, TranslationModelConfig)
     sources = encode_all(tokenizer, [p.source for p in pairs])
     targets = encode_all(tokenizer, [p.target for p in pairs])
-    kept = [
+    short_pairs = [
         i
         for i, (s, t) in enumerate(zip(sources, targets, strict=True))
         if s and t and len(s) < model.max_source_tokens and len(t) < model.max_target_tokens
@@ -139,9 +139,9 @@ def _parallel_data(
     segmenter = Segmenter(tokenizer, bpe_dropout, config.run.seed) if bpe_dropout else None
     return Encoded(
         model,
-        [pairs[i] for i in kept],
-        [sources[i] for i in kept],
-        [targets[i] for i in kept],
+        [pairs[i] for i in short_pairs],
+        [sources[i] for i in short_pairs],
+        [targets[i] for i in short_pairs],
         segmenter,
     )
 
@@ -154,10 +154,12 @@ def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) ->
     train = label_data(config.model, tokenizer, pairs)
     return TrainingData(
         tokenizer,
-        train.shown([repeats.get(pair.origin, 1.0) for pair in pairs]),
+        train.with_repeats([repeats.get(pair.origin, 1.0) for pair in pairs]),
         label_data(config.model, tokenizer, dev),
         [],
-        train.shown([ending.repeats.get(pair.origin, 0.0) for pair in pairs]) if ending else None,
+        train.with_repeats([ending.repeats.get(pair.origin, 0.0) for pair in pairs])
+        if ending
+        else None,
     )
 
 
@@ -171,7 +173,7 @@ def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[SentencePair]
         raise InputError(f"an encoder learns one of two tasks: model.head needs kind = {kinds}")
     labels = label_numbers(pairs, model.labels)
     ids = encode_all(tokenizer, [pair.source for pair in pairs])
-    rows = framed(ids, own_conventions(model), model.max_source_tokens)
+    rows = add_special_tokens(ids, own_conventions(model), model.max_source_tokens)
     return LabelData(rows, labels, np.ones(len(pairs)), model)
 
 
@@ -181,9 +183,11 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
     head = masked_words_of(config.model)
     size, has_mask = config.model.vocab_size, head is not None
     tokenizer = _tokenizer(paragraphs, size, tokenizer_path, has_mask=has_mask)
-    if head is not None and (found := tokenizer.token_to_id(MASK_TOKEN)) != head.mask_id:
-        raise InputError(f"model.head.mask_id: {MASK_TOKEN} has the id {found}, not {head.mask_id}")
-    learned, checked = (_prose_data(config, tokenizer, each) for each in (train, dev))
+    if head is not None and (token_id := tokenizer.token_to_id(MASK_TOKEN)) != head.mask_id:
+        raise InputError(
+            f"model.head.mask_id: {MASK_TOKEN} has the id {token_id}, not {head.mask_id}"
+        )
+    learned, checked = (_prose_data(config, tokenizer, documents) for documents in (train, dev))
     if isinstance(learned, MaskedProse) and (share := config.data.masked_share):
         learned = replace(learned, masked_share=share)
     return TrainingData(

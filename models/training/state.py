@@ -196,7 +196,7 @@ def take_tokenizer(start: Checkpoint, model: AnyConfig, files: RunFolder) -> Non
     """Copy the tokenizer of the checkpoint that a run starts from into the run's folder. Raises
     InputError for another model.
     """
-    mine, other = (each.model_dump(exclude=MAY_DIFFER) for each in (model, start.config))
+    mine, other = (config.model_dump(exclude=MAY_DIFFER) for config in (model, start.config))
     differences = [
         f"{name} is {other.get(name)}, in the recipe {mine.get(name)}"
         for name in {**other, **mine}

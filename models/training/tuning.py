@@ -66,16 +66,18 @@ class TuningTexts:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def within(self, config: TranslationModelConfig, added: AddedTokens) -> "TuningTexts":
+    def select_fitting(self, config: TranslationModelConfig, added: AddedTokens) -> "TuningTexts":
         """Return the pairs that are not empty and not longer than the model's limits."""
         most_source = config.max_source_tokens - len(added.source_prefix + added.source_suffix)
         most_target = config.max_target_tokens - len(added.prompt_prefix)
-        kept = [
+        short_pairs = [
             number
             for number, (source, target) in enumerate(zip(self.sources, self.targets, strict=True))
             if 0 < len(source) <= most_source and 0 < len(target) <= most_target
         ]
-        return TuningTexts([self.sources[n] for n in kept], [self.targets[n] for n in kept])
+        return TuningTexts(
+            [self.sources[n] for n in short_pairs], [self.targets[n] for n in short_pairs]
+        )
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ class Tuner:
         domain, general = data.domain, data.general
         both = TuningTexts(domain.sources + general.sources, domain.targets + general.targets)
         share = self.config.general_share
-        wanted = share / (1 - share) * len(domain) / max(len(general), 1)
-        repeats = np.repeat([1.0, min(wanted, 1.0)], [len(domain), len(general)])
+        share_of_domain = share / (1 - share) * len(domain) / max(len(general), 1)
+        repeats = np.repeat([1.0, min(share_of_domain, 1.0)], [len(domain), len(general)])
         domain_dev, general_dev = (
             parallel(each, np.ones(len(each))) for each in (data.domain_dev, data.general_dev)
         )

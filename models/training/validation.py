@@ -145,12 +145,12 @@ def _label_quality(
     """
     data = label_data(module.config, prepared.tokenizer, test)
     logits = vectors_of(module, data.rows, [[0] * len(row) for row in data.rows])
-    found = tally(module.config.labels, data.labels, [int(each.argmax()) for each in logits])
+    result = tally(module.config.labels, data.labels, [int(each.argmax()) for each in logits])
     firsts = {label: row for row, label in zip(data.rows[::-1], data.labels[::-1], strict=True)}
-    shown = [row for _, row in sorted(firsts.items()) if len(row) <= LONGEST_SHOWN][:MOST_SHOWN]
-    has_hops = draw_hops(module, prepared.tokenizer, shown, run.checkpoint / HOPS_FILE)
+    rows = [row for _, row in sorted(firsts.items()) if len(row) <= LONGEST_SHOWN][:MOST_SHOWN]
+    has_hops = draw_hops(module, prepared.tokenizer, rows, run.checkpoint / HOPS_FILE)
     picture = f"\n\n![what each hop looks at]({HOPS_FILE})" if has_hops else ""
-    return found.as_json(), found.as_markdown() + picture
+    return result.as_json(), result.as_markdown() + picture
 
 
 def _language_model_quality(module: LanguageModel, prepared: TrainingData) -> tuple[dict, str]:
@@ -158,11 +158,11 @@ def _language_model_quality(module: LanguageModel, prepared: TrainingData) -> tu
     config = module.config
     conventions = own_conventions(config)
     reader = ProseReader(prepared.tokenizer, conventions, config.context_length)
-    found = reader.score(
+    score = reader.score(
         prepared.held_out, lambda windows: nats(module, windows, conventions.prompt_prefix)
     )
-    scores = f"The held-out documents: {found.as_sentence()}\n\n{table({'torch, fp32': found})}"
-    return asdict(found), scores
+    scores = f"The held-out documents: {score.as_sentence()}\n\n{table({'torch, fp32': score})}"
+    return asdict(score), scores
 
 
 @torch.inference_mode()
@@ -179,14 +179,18 @@ def _masked_quality(module: EncoderModel, prepared: TrainingData, tokens: int) -
         count += len(labels)
     documents, bits = len(prepared.held_out), nats / math.log(2) / max(1, count)
     accuracy = right / max(1, count)
-    found = {"documents": documents, "masked_words": count}
+    figures = {"documents": documents, "masked_words": count}
     scores = (
         f"Of the {documents} held-out documents 15 % of the words (tokens) are to be guessed,"
         f" {count:,}: 80 % of them masked, 10 % replaced by others, 10 % left.\n\n"
         f"| | bits per masked word | guessed |\n|---|---:|---:|\n"
         f"| torch, fp32 | {bits:.3f} | {accuracy:.1%} |"
     )
-    return {**found, "bits_per_masked_word": round(bits, 4), "accuracy": round(accuracy, 4)}, scores
+    return {
+        **figures,
+        "bits_per_masked_word": round(bits, 4),
+        "accuracy": round(accuracy, 4),
+    }, scores
 
 
 def _card(
@@ -197,7 +201,7 @@ def _card(
     arithmetic: Arithmetic,
 ) -> str:
     card, last = config.card, rows[-1]
-    shown = _shown(config.model.model_dump(exclude={"architecture", "task", "imported"}))
+    lines = _list_options(config.model.model_dump(exclude={"architecture", "task", "imported"}))
     run, optimizer = config.run, config.optimizer
     unit = "text" if isinstance(config.model, EncoderConfig) else "token"
     unit = "masked word" if masked_words_of(config.model) else unit
@@ -206,7 +210,7 @@ def _card(
 {card.about.strip()}
 
 {num_parameters / 1e6:.1f} M parameters, stored in fp16:
-{", ".join(shown)}.
+{", ".join(lines)}.
 
 ## Data
 
@@ -233,13 +237,13 @@ smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nat
 """
 
 
-def _shown(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _list_options(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the options with a value that fits in a table; those of sections by their full
     names.
     """
     for name, value in options.items():
         if isinstance(value, dict):
-            yield from _shown(value, f"{name}.")
+            yield from _list_options(value, f"{name}.")
         elif isinstance(value, int | float | str):
             yield f"{prefix}{name} {value}"
 
@@ -260,15 +264,17 @@ def draw_hops(
     each hop, a column for each token. Returns whether the model has any hops.
     """
     weights = [hops_of(model, row) for row in rows]
-    found = [(row, hops) for row, hops in zip(rows, weights, strict=True) if hops is not None]
-    if not found:
+    rows_with_hops = [
+        (row, hops) for row, hops in zip(rows, weights, strict=True) if hops is not None
+    ]
+    if not rows_with_hops:
         return False
     width = MARGINS[0] + INCHES[0] * max(map(len, rows))
-    height = sum(MARGINS[1] + INCHES[1] * len(hops) for _, hops in found)
-    figure, axes = plt.subplots(len(found), 1, figsize=(width, height), squeeze=False)
-    for [axis], (row, hops) in zip(axes, found, strict=True):
+    height = sum(MARGINS[1] + INCHES[1] * len(hops) for _, hops in rows_with_hops)
+    figure, axes = plt.subplots(len(rows_with_hops), 1, figsize=(width, height), squeeze=False)
+    for [axis], (row, hops) in zip(axes, rows_with_hops, strict=True):
         axis.imshow(hops, cmap="Greys", vmin=0, aspect="auto")
-        tokens = [_written(tokenizer, token_id) for token_id in row]
+        tokens = [_token_text(tokenizer, token_id) for token_id in row]
         axis.set_xticks(range(len(row)), tokens, rotation=60, ha="right", fontsize=8)
         axis.set_yticks(range(len(hops)), [f"hop {n + 1}" for n in range(len(hops))], fontsize=8)
     figure.tight_layout()
@@ -286,6 +292,6 @@ def hops_of(model: EncoderModel, row: Sequence[int]) -> Array | None:
     return None if weights is None else weights[0].float().cpu().numpy()
 
 
-def _written(tokenizer: Tokenizer, token_id: int) -> str:
+def _token_text(tokenizer: Tokenizer, token_id: int) -> str:
     """Write a token as it stands in a text; a special one by its name."""
     return tokenizer.decode([token_id]).strip() or tokenizer.id_to_token(token_id) or "?"

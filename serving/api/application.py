@@ -58,11 +58,13 @@ _PAGE_HEADERS = {
 
 def create_app(services: Services) -> FastAPI:
     """Return the application: its middleware, the innermost first, and its routes."""
-    batch_jobs = batches.batches_of(services)
+    batch_jobs = batches.make_batches(services)
 
     @asynccontextmanager
     async def working(app: FastAPI) -> AsyncIterator[None]:
-        async with services.jobs.working(services.documents, services.memory_imports, batch_jobs):
+        async with services.jobs.run_workers(
+            services.documents, services.memory_imports, batch_jobs
+        ):
             yield
 
     app = FastAPIOffline(

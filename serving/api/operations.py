@@ -10,7 +10,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.api.http.authentication import Authenticator
 from serving.api.http.bodies import READS_JSON, limit_body, validate
-from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, Responses, described_text
+from serving.api.http.openapi import COMMON_STATUSES, LIST_STATUSES, Responses, describe_text
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Operators, Services
@@ -43,7 +43,7 @@ class LoadBody(BaseModel):
 _NOT_READY: Responses = {
     503: {"model": Status | PlainError, "description": "Loading, draining, or failed."}
 }
-_METRICS = described_text(Metrics.content_type, "Prometheus' text format.")
+_METRICS = describe_text(Metrics.content_type, "Prometheus' text format.")
 
 
 def routes(services: Services) -> list[ProtocolRoute]:
@@ -75,16 +75,16 @@ def routes(services: Services) -> list[ProtocolRoute]:
         ]
         return JSONResponse(readings)
 
-    routes.add("GET", "/health", health, Status, OF_ANY_ROUTE, needs_key=False)
+    routes.add("GET", "/health", health, Status, COMMON_STATUSES, needs_key=False)
     routes.add("GET", "/ready", ready, Status, (500,), needs_key=False, other_statuses=_NOT_READY)
     routes.add(
-        *("GET", "/metrics", metrics, None, OF_A_LIST),
+        *("GET", "/metrics", metrics, None, LIST_STATUSES),
         content=_METRICS,
         needs_key=needs_key,
         response_class=Response,
     )
     of_recent = list[RecentMetrics]
-    routes.add("GET", "/metrics/recent", recent, of_recent, OF_A_LIST, needs_key=needs_key)
+    routes.add("GET", "/metrics/recent", recent, of_recent, LIST_STATUSES, needs_key=needs_key)
     if services.operators:
         routes.routes.extend(_model_routes(services, services.operators))
     return routes.routes

@@ -11,8 +11,8 @@ from serving.api.http.attention import (
     AttentionMapBody,
     AttentionQueryFields,
     check_size,
-    described_maps,
-    queries_of,
+    describe_maps,
+    parse_queries,
 )
 from serving.api.http.bodies import READS_JSON, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
@@ -82,7 +82,7 @@ class ScoreBody(RequestBody):
             Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds),
             self.return_attention is True,
             tuple(self.attention_heads),
-            queries_of(self.return_attention),
+            parse_queries(self.return_attention),
         )
 
 
@@ -103,14 +103,14 @@ class Scores(TypedDict):
     scores: list[Score]
 
 
-def described_score(score: PairScore) -> dict[str, Any]:
+def describe_score(score: PairScore) -> dict[str, Any]:
     """Return the JSON of a score; the last token, without text, is the end of the sentence."""
     attention: dict[str, Any] = {}
     if score.attention is not None:
         attention = {"attention": asdict(score.attention)}
     elif score.attention_maps:
         check_size(score.attention_maps)
-        attention = {"attention": described_maps(score.attention_maps)}
+        attention = {"attention": describe_maps(score.attention_maps)}
     return {
         "logprob": score.logprob,
         "mean_logprob": score.logprob / len(score.tokens),
@@ -128,7 +128,7 @@ async def _scorer(services: Services, body: ScoreBody) -> Model:
 
 
 async def _answer(call: Call[ScoreBody, Model]) -> JSONResponse:
-    return JSONResponse({"scores": list(map(described_score, await call.model.run(call.job)))})
+    return JSONResponse({"scores": list(map(describe_score, await call.model.run(call.job)))})
 
 
 ENDPOINTS = (

@@ -119,14 +119,14 @@ def _file_problems(folder: Path, files: dict[str, str]) -> Iterator[str]:
     for name, expected in files.items():
         path = folder / Path(name).name
         try:
-            found = sha256_of(path)
+            digest = sha256_of(path)
         except FileNotFoundError:
             yield f"{name}: missing"
         except OSError as error:
             yield f"{name}: {error.strerror}"
         else:
-            if found != expected:
-                yield f"{name}: SHA-256 is {found[:12]}..., the manifest says {expected[:12]}..."
+            if digest != expected:
+                yield f"{name}: SHA-256 is {digest[:12]}..., the manifest says {expected[:12]}..."
 
 
 T = TypeVar("T")
@@ -144,13 +144,13 @@ def read_dataclass(cls: type[T], value: Any, problems: list[str], where: str = "
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     problems.extend(f"{_join(where, key)}: unknown key" for key in value if key not in fields)
-    found = {}
+    values = {}
     for name, field in fields.items():
         if name in value:
-            found[name] = _read(hints[name], value[name], problems, _join(where, name))
+            values[name] = _read(hints[name], value[name], problems, _join(where, name))
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             problems.append(f"{_join(where, name)}: missing")
-    return cls(**found) if len(problems) == num_before else None
+    return cls(**values) if len(problems) == num_before else None
 
 
 def _read(hint: Any, value: Any, problems: list[str], where: str) -> Any:
@@ -220,9 +220,9 @@ def _read_plain(hint: type, value: Any, problems: list[str], where: str) -> Any:
 
 
 def _kind(value: Any) -> str:
-    shown = repr(value)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return f"{type(value).__name__} {shown}"
+    text = repr(value)
+    text = text if len(text) <= 40 else text[:37] + "..."
+    return f"{type(value).__name__} {text}"
 
 
 def _join(where: str, key: object) -> str:

@@ -56,13 +56,17 @@ def encoder_problems(manifest: Manifest) -> Iterator[str]:
 def picture_problems(manifest: Manifest) -> Iterator[str]:
     """Check that the encode graph reads the pixels that `picture` describes."""
     encode, picture = manifest.graphs.get("encode"), manifest.picture
-    found = next((each for each in encode.inputs if each.name == PIXELS), None) if encode else None
+    pixels = (
+        next((tensor for tensor in encode.inputs if tensor.name == PIXELS), None)
+        if encode
+        else None
+    )
     if picture is None:
-        if found is not None:
+        if pixels is not None:
             yield f"picture: missing, graphs.encode reads {PIXELS}"
         return
     expected = TensorSpec(PIXELS, "uint8", (BATCH, picture.size, picture.size, 3))
-    if found != expected:
+    if pixels != expected:
         yield f"graphs.encode.inputs: {missing(expected)}"
     if manifest.task is not Task.GENERATE:
         yield f"picture: must not be there for task {manifest.task}"
@@ -83,8 +87,8 @@ def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:
     if manifest.limits.max_source_tokens is None:
         yield f"limits.max_source_tokens: missing for task {manifest.task}"
     if manifest.limits.max_target_tokens:
-        found = manifest.limits.max_target_tokens
-        yield f"limits.max_target_tokens: {found} must be 0 for task {manifest.task}"
+        max_target = manifest.limits.max_target_tokens
+        yield f"limits.max_target_tokens: {max_target} must be 0 for task {manifest.task}"
 
 
 def _head_problems(manifest: Manifest, encoder: EncoderSpec) -> Iterator[str]:

@@ -148,8 +148,8 @@ def _translation_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _graph_problems(manifest: Manifest) -> Iterator[str]:
-    wanted = _GRAPHS_OF[manifest.task]
-    yield from (f"graphs.{name}: missing" for name in sorted(wanted - manifest.graphs.keys()))
+    required = _GRAPHS_OF[manifest.task]
+    yield from (f"graphs.{name}: missing" for name in sorted(required - manifest.graphs.keys()))
     for name in (graph.file for graph in manifest.graphs.values()):
         if name not in manifest.files:
             yield f"files: no checksum for {name}"
@@ -175,14 +175,14 @@ def _state_problems(state: StateSpec, graphs: dict[str, GraphSpec]) -> Iterator[
 def _tensor_problems(
     state: StateSpec, name: str, tensors: tuple[TensorSpec, ...], where: str
 ) -> Iterator[str]:
-    found = next((tensor for tensor in tensors if tensor.name == name), None)
-    if found is None:
+    match = next((tensor for tensor in tensors if tensor.name == name), None)
+    if match is None:
         yield f"states.{state.name}: {name} is not among {where}"
         return
     shape: Shape = (BATCH, *state.shape)
-    if (found.dtype, found.shape) != (state.dtype, shape):
+    if (match.dtype, match.shape) != (state.dtype, shape):
         yield (
-            f"states.{state.name}: {where} has {name} as {found.dtype} {list(found.shape)}, "
+            f"states.{state.name}: {where} has {name} as {match.dtype} {list(match.shape)}, "
             f"the state is {state.dtype} {list(shape)}"
         )
 
@@ -191,11 +191,11 @@ def _output_problems(manifest: Manifest) -> Iterator[str]:
     """Check that the engine has all inputs of the graphs, and gets all outputs that it reads."""
     states = {state.name for state in manifest.states}
     step_inputs = (*STEP_INPUTS, *SHORTLIST_INPUTS)
-    for name, known in (("encode", ENCODE_INPUTS), ("step", step_inputs)):
+    for name, input_names in (("encode", ENCODE_INPUTS), ("step", step_inputs)):
         graph = manifest.graphs.get(name)
         for tensor in graph.inputs if graph else ():
-            if tensor.name not in known and tensor.name not in states:
-                yield f"graphs.{name}.inputs: {tensor.name} is neither a state nor {known}"
+            if tensor.name not in input_names and tensor.name not in states:
+                yield f"graphs.{name}.inputs: {tensor.name} is neither a state nor {input_names}"
     step = manifest.graphs.get("step")
     outputs = {tensor.name: tensor for tensor in step.outputs} if step else {}
     for name in STEP_OUTPUTS if step else ():
@@ -246,8 +246,8 @@ def _select_problems(manifest: Manifest) -> Iterator[str]:
     inputs.add(TensorSpec("logp", "float32", (BATCH, vocab_size)))
     inputs.add(TensorSpec("is_excluded", "bool", (vocab_size,)))
     outputs = {TensorSpec(name, dtype, (BATCH,)) for name, dtype in SELECT_OUTPUTS.items()}
-    for end, found, wanted in (("in", graph.inputs, inputs), ("out", graph.outputs, outputs)):
-        for name in sorted({tensor.name for tensor in {*found} ^ wanted}):
+    for end, tensors, expected in (("in", graph.inputs, inputs), ("out", graph.outputs, outputs)):
+        for name in sorted({tensor.name for tensor in {*tensors} ^ expected}):
             yield f"graphs.{SELECT}.{end}puts: {name} is missing, not known or not as expected"
 
 
@@ -266,16 +266,16 @@ def _verify_problems(manifest: Manifest) -> Iterator[str]:
         case "batch", int(count) if count > 1:
             pass
         case shape:
-            found = f"{list(shape)}, expected [batch, 2 or more]"
-            yield f"graphs.{VERIFY}.inputs: ids has shape {found}"
-    known = {*step.inputs, TensorSpec(WANTS_LOGP, "bool", ())}
+            description = f"{list(shape)}, expected [batch, 2 or more]"
+            yield f"graphs.{VERIFY}.inputs: ids has shape {description}"
+    inputs = {*step.inputs, TensorSpec(WANTS_LOGP, "bool", ())}
     for tensor in graph.inputs:
-        if tensor.name != "ids" and tensor not in known:
+        if tensor.name != "ids" and tensor not in inputs:
             yield f"graphs.{VERIFY}.inputs: {tensor.name} is not one of graphs.step"
     for tensor in step.outputs:
         is_state = tensor.name not in (*STEP_OUTPUTS, LOGITS, LOGP)
-        wanted = tensor if is_state else replace(tensor, shape=(POSITIONS, *tensor.shape[1:]))
-        if wanted not in graph.outputs:
+        expected = tensor if is_state else replace(tensor, shape=(POSITIONS, *tensor.shape[1:]))
+        if expected not in graph.outputs:
             yield f"graphs.{VERIFY}.outputs: {tensor.name} is missing or not as expected"
 
 
@@ -291,7 +291,7 @@ def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:
         source_ids.update(manifest.encoder.separator or ())
         mask_id = manifest.encoder.mask_id
         source_ids |= set() if mask_id is None else {mask_id}
-    target_ids |= {each for each in (tokens.unk, tokens.forced_eos) if each is not None}
+    target_ids |= {token_id for token_id in (tokens.unk, tokens.forced_eos) if token_id is not None}
     yield from _ids_outside(source_ids - target_ids, manifest.source_vocab_size or vocab_size)
     yield from _ids_outside(target_ids, vocab_size)
     if manifest.window > vocab_size:
@@ -332,11 +332,11 @@ def _attention_graph_problems(
     name: str, graph: GraphSpec, plain: str, other: GraphSpec
 ) -> Iterator[str]:
     names = {output for graph_name, output in ATTENTION_OUTPUTS.values() if graph_name == name}
-    found = {tensor for tensor in graph.outputs if tensor.name in names}
-    inputs, outputs = {*graph.inputs} - {SPAN}, {*graph.outputs} - found
+    sources = {tensor for tensor in graph.outputs if tensor.name in names}
+    inputs, outputs = {*graph.inputs} - {SPAN}, {*graph.outputs} - sources
     if (inputs, outputs) != ({*other.inputs}, {*other.outputs}):
         yield f"graphs.{name}: inputs or outputs are not those of graphs.{plain} and attention"
-    if not found:
+    if not sources:
         yield f"graphs.{name}.outputs: attention is missing"
 
 
@@ -369,9 +369,9 @@ def _has_axes(spec: TensorSpec, axes: Shape) -> bool:
     return False
 
 
-def _fits(found: int | str, axis: int | str) -> bool:
-    is_hops = axis == HOPS and isinstance(found, int)
-    return found == axis or is_hops or (axis, found) == (TOKENS, 1)
+def _fits(size: int | str, axis: int | str) -> bool:
+    is_hops = axis == HOPS and isinstance(size, int)
+    return size == axis or is_hops or (axis, size) == (TOKENS, 1)
 
 
 def _alignment_problems(manifest: Manifest) -> Iterator[str]:

@@ -100,7 +100,7 @@ def _job(
 def _draw(card: "ModelCard", file: Path, caption: "CompletionDelta", output: Path) -> None:
     from serving.commands.attention_views import attention_of_words
     from serving.commands.drawing import draw_word_attention
-    from serving.pipelines.images import open_picture
+    from serving.pipelines.completion.images import open_picture
 
     assert card.picture is not None
     [attention] = caption.attention_maps

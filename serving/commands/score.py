@@ -96,6 +96,6 @@ def _as_sum(score: "PairScore") -> str:
 
 
 def _as_json(score: "PairScore") -> str:
-    from serving.api.score import described_score
+    from serving.api.score import describe_score
 
-    return json.dumps(described_score(score), ensure_ascii=False)
+    return json.dumps(describe_score(score), ensure_ascii=False)

@@ -23,6 +23,7 @@ from serving.commands.options import (
 )
 from serving.jobs.folder import replacing
 from serving.pipelines.routing import find_translator
+from serving.pipelines.translation.options import TRANSLATION_OPTIONS
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
@@ -33,7 +34,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serving.documents.fragment import Document
+    from serving.documents.document import Document
     from serving.engine.config import EngineConfig
     from serving.pipelines.catalog import Translator
     from serving.pipelines.translation.job import TranslationJob
@@ -50,13 +51,13 @@ WINDOWS = 16  # full batches of lines that are read ahead: among them the longes
 @decoding_options()
 @click.option("--n-best", type=click.IntRange(1), help="Write so many translations of each line.")
 @click.option("--scores", is_flag=True, help="Write each line's score after a tab.")
-@click.option("--prefix", default="", help="What every translation begins with.")
+@click.option("--prefix", default="", help=TRANSLATION_OPTIONS["target_prefix"].help)
 @click.option(
     "--protect/--no-protect",
     default=True,
     show_default=True,
-    help="Addresses, code and numbers reach the translation as they are, and capitals are read as"
-    " small letters. Never with --alignments, which are of the lines as they are.",
+    help=TRANSLATION_OPTIONS["protect"].help
+    + " Never with --alignments, which are of the lines as they are.",
 )
 @click.option(
     "--alignments",

@@ -83,7 +83,7 @@ class ServerCatalog(Catalog):
         others = await self.remote_models()
         return applications + [other.application for other in others if other.card.name == name]
 
-    def forget_others(self) -> None:
+    def refresh_remote_models(self) -> None:
         """Ask the other groups again when their models are needed next."""
         self._asked_at = float("-inf")
 

@@ -23,7 +23,7 @@ _MISMATCH = "KEY_VALUES_MISMATCH"
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedGroup:
     """How HAProxy finds the replicas of one worker group.
 
     application: its name in Ray Serve, which no other run on this machine uses.
@@ -54,7 +54,7 @@ class Front:
     threads: int
     ports: range
     metrics_port: int
-    groups: Sequence[Served]
+    groups: Sequence[ServedGroup]
     tls: Tls | None = None
 
     @property
@@ -88,7 +88,7 @@ def socket_in(folder: Path) -> Path:
     return folder / "haproxy.sock"
 
 
-def _canaries(groups: Sequence[Served]) -> Iterator[str]:
+def _canaries(groups: Sequence[ServedGroup]) -> Iterator[str]:
     """Yield rules that send a part of the requests to the root to canary groups."""
     below = 0
     for group in groups:
@@ -100,14 +100,14 @@ def _canaries(groups: Sequence[Served]) -> Iterator[str]:
             below += group.canary_percent
 
 
-def _route(group: Served) -> str:
+def _route(group: ServedGroup) -> str:
     name = backend_name(group)
     if not group.prefix:
         return f"    default_backend {name}"
     return f"    use_backend {name} if {{ path_beg {group.prefix}/ }} || {{ path {group.prefix} }}"
 
 
-def _backend(group: Served, ports: range) -> str:
+def _backend(group: ServedGroup, ports: range) -> str:
     text = _template("backend.cfg").substitute(
         name=backend_name(group),
         application=group.application,
@@ -129,7 +129,7 @@ def _watched_files(front: Front) -> str:
     return "\nbackend watched\n" + "".join(servers)
 
 
-def backend_name(group: Served) -> str:
+def backend_name(group: ServedGroup) -> str:
     """Return the name of HAProxy's backend of a group."""
     return f"group-{group.name}"
 

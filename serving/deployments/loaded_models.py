@@ -63,7 +63,7 @@ class LoadedModels:
         self._leaving: set[AsyncEngine] = set()
 
     @property
-    def served(self) -> list[Model]:
+    def models(self) -> list[Model]:
         return [model.pipeline for model in self._served.values()]
 
     @property
@@ -98,7 +98,7 @@ class LoadedModels:
         if loaded := self._prepared.pop(bundle, None):
             self._end_when_unused(loaded)
 
-    async def become(self, bundles: Sequence[Path]) -> None:
+    async def load_bundles(self, bundles: Sequence[Path]) -> None:
         """Serve these bundles and no others."""
         for bundle in bundles:
             await self.prepare(bundle)
@@ -117,7 +117,7 @@ class LoadedModels:
         """Runs on the thread that referred to the model last."""
         engine.close()
         self._leaving.discard(engine)
-        has_replacement = any(model.card.name == name for model in self.served)
+        has_replacement = any(model.card.name == name for model in self.models)
         if not has_replacement:
             self._forget(name)
 
@@ -214,14 +214,14 @@ class ServerChanges:
             raise RequestError("group", group, f"model {name} is served by another group")
         replaced = name if serving else None
         card: ModelCard = await self._call(application, "load", bundle, replaced)
-        await self._forget_everywhere()
+        await self._refresh_everywhere()
         return card
 
     async def unload(self, model: str) -> None:
         await self._catalog.get_model(model)
         [application, *_] = await self._catalog.applications_of(model)
         await self._call(application, "unload", model)
-        await self._forget_everywhere()
+        await self._refresh_everywhere()
 
     async def _call(self, application: str, method: str, *arguments: Any) -> Any:
         """Call one of a group's replicas, again for some seconds if that one has just died."""
@@ -263,10 +263,10 @@ class ServerChanges:
             await asyncio.sleep(1)
         return names
 
-    async def _forget_everywhere(self) -> None:
+    async def _refresh_everywhere(self) -> None:
         """Make all replicas ask other groups for their models again."""
         for application in await self._applications.running():
-            await ask_all(application, _FORGET_SECONDS, "forget_others")
+            await ask_all(application, _FORGET_SECONDS, "refresh_remote_models")
 
 
 def check_with_bundle(group: WorkerGroup, bundle: Path) -> None:

@@ -56,7 +56,7 @@ _BLOCK = re.compile(rb"(?m)^# HELP (\S+) [^\n]*\n# TYPE [^\n]*\n(?:[^#][^\n]*\n)
 
 
 @dataclass(frozen=True)
-class Exposed:
+class ReplicaExposition:
     """The metrics of one replica in Prometheus' text format."""
 
     replica: str
@@ -78,14 +78,14 @@ class ReplicaMetrics:
             folder.mkdir(exist_ok=True)
         threading.Thread(target=self._read_regularly, name="metrics", daemon=True).start()
 
-    def exposed(self) -> Exposed:
+    def write_exposition(self) -> ReplicaExposition:
         """Write the metrics to this replica's file, then return them."""
         with self._lock:
-            exposed = Exposed(self._replica, self._exposition())
+            exposition = ReplicaExposition(self._replica, self._exposition())
             if self._folder is not None:
                 with suppress(OSError):  # a full disk must not break `/metrics`
-                    self._write(self._folder / _file_name(self._replica), exposed.text)
-            return exposed
+                    self._write(self._folder / _file_name(self._replica), exposition.text)
+            return exposition
 
     def of_ended_replicas(self, living: Set[str]) -> list[bytes]:
         """Return the last metrics of replicas that do not answer any more; delete the oldest."""
@@ -101,7 +101,7 @@ class ReplicaMetrics:
     def end(self) -> None:
         """Write the metrics for the last time."""
         self._ends.set()
-        self.exposed()
+        self.write_exposition()
 
     def recent(self) -> list[Reading]:
         """Return what charts are drawn from, every five seconds of the last two minutes."""
@@ -115,7 +115,9 @@ class ReplicaMetrics:
             seconds = max(seconds, time.time() // _WRITE_SECONDS * _WRITE_SECONDS) + _WRITE_SECONDS
             if self._ends.wait(max(0.0, seconds - time.time())):
                 return
-            self._recent.append(Reading(seconds, chart_samples(self.exposed().text.decode())))
+            self._recent.append(
+                Reading(seconds, chart_samples(self.write_exposition().text.decode()))
+            )
 
     @staticmethod
     def _write(path: Path, text: bytes) -> None:

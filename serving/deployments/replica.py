@@ -33,7 +33,7 @@ from serving.deployments.loaded_models import (
     changes_lock,
 )
 from serving.deployments.metrics import (
-    Exposed,
+    ReplicaExposition,
     add_readings,
     merge_expositions,
     proxy_exposition,
@@ -91,7 +91,7 @@ class Replica:
         self._models = LoadedModels(self._load, self._engine_metrics.remove)
         self._models.start(group.bundles)
         self._applications = Applications(running_applications)
-        self._catalog = ServerCatalog(self._models.served, self._application, self._applications)
+        self._catalog = ServerCatalog(self._models.models, self._application, self._applications)
         self._changes = self._own_changes()
         self._in_progress = RequestsInProgress()
         self._is_ending = False
@@ -123,9 +123,9 @@ class Replica:
     async def reconfigure(self, config: dict[str, Any]) -> None:
         """Serve other bundles. Ray Serve calls it after the constructor, and when they change."""
         bundles = tuple(map(Path, config["bundles"]))
-        await self._models.become(bundles)
+        await self._models.load_bundles(bundles)
         self._group = self._group.model_copy(update={"bundles": bundles})
-        self._catalog.replace_models(self._models.served)
+        self._catalog.replace_models(self._models.models)
 
     async def check_health(self) -> None:
         """Raise if an engine has died. Ray Serve calls this regularly, and replaces the replica."""
@@ -168,8 +168,8 @@ class Replica:
                     async for batch in batches:
                         yield batch
 
-    async def own_exposition(self) -> Exposed:
-        return await asyncio.to_thread(self._kept_metrics.exposed)
+    async def own_exposition(self) -> ReplicaExposition:
+        return await asyncio.to_thread(self._kept_metrics.write_exposition)
 
     async def own_recent_metrics(self) -> list[Reading]:
         return self._kept_metrics.recent()
@@ -181,8 +181,8 @@ class Replica:
     async def discard(self, bundle: Path) -> None:
         self._models.discard(bundle)
 
-    async def forget_others(self) -> None:
-        self._catalog.forget_others()
+    async def refresh_remote_models(self) -> None:
+        self._catalog.refresh_remote_models()
 
     async def load(self, bundle: Path, replaced: str | None) -> ModelCard:
         """Load a bundle into every replica of this group. replaced: the model that it replaces."""
@@ -237,7 +237,7 @@ class Replica:
         """Return the metrics of all replicas, of ended ones, and of HAProxy; if no replica answers,
         of this one.
         """
-        answers: list[Exposed] = await answers_of_all(
+        answers: list[ReplicaExposition] = await answers_of_all(
             self._applications, _METRICS_TIMEOUT_SECONDS, "own_exposition"
         )
         answers = answers or [await self.own_exposition()]
@@ -250,7 +250,7 @@ class Replica:
         )
         return await asyncio.to_thread(add_readings, chain.from_iterable(answers))
 
-    def _merge_expositions(self, answers: list[Exposed]) -> bytes:
+    def _merge_expositions(self, answers: list[ReplicaExposition]) -> bytes:
         living = [answer.text for answer in answers]
         ended = self._kept_metrics.of_ended_replicas({answer.replica for answer in answers})
         return merge_expositions([*living, *ended, proxy_exposition()])

@@ -6,6 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+_WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
+_LONGEST_WORD = 100  # characters
+_WORD_START = re.compile(r"[^\W_]*")
+_SHIFTED = re.compile(r"\S{1,12}")
+_MOST_UNIT_LETTERS = 2  # as in km²; after longer words it is a note mark
+_ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
+
 
 class Shift(Enum):
     """Whether text is above or below the line."""
@@ -29,12 +36,12 @@ class Close:
 class Single:
     """A code without text, such as a picture.
 
-    parts: sentences end here. is_line_break: sentences end here, unless the next line begins with a
-    small letter.
+    ends_sentence: sentences end here.
+    is_line_break: sentences end here, unless the next line begins with a small letter.
     """
 
     number: int
-    parts: bool = False
+    ends_sentence: bool = False
     is_line_break: bool = False
 
 
@@ -51,24 +58,18 @@ class Protected:
 
 
 Item = str | Open | Close | Single | Protected
-_WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
-_LONGEST_WORD = 100  # characters
-_WORD_START = re.compile(r"[^\W_]*")
-_SHIFTED = re.compile(r"\S{1,12}")
-_MOST_UNIT_LETTERS = 2  # as in km²; after longer words it is a note mark
-_ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
 
 
 def with_protected_words(items: Iterable[Item]) -> list[Item]:
     """Return the items with formulas, units and note marks as items that stay as they are."""
     ahead = deque(items)
-    found: list[Item] = []
+    result: list[Item] = []
     while ahead:
         if _is_shifted(ahead):
-            found += _protected(found, [ahead.popleft() for _ in range(3)], ahead)
+            result += _protect_shifted(result, [ahead.popleft() for _ in range(3)], ahead)
         else:
-            found.append(ahead.popleft())
-    return found
+            result.append(ahead.popleft())
+    return result
 
 
 def _is_shifted(ahead: "deque[Item]") -> bool:
@@ -81,24 +82,24 @@ def _is_shifted(ahead: "deque[Item]") -> bool:
     )
 
 
-def _protected(found: list[Item], shifted: list[Item], ahead: "deque[Item]") -> list[Item]:
+def _protect_shifted(before: list[Item], shifted: list[Item], ahead: "deque[Item]") -> list[Item]:
     """Return the items for shifted text; its word is taken from both sides."""
     opened, text, _ = shifted
     assert isinstance(opened, Open) and isinstance(text, str)
-    stem = _last_word(found)
+    stem = _last_word(before)
     is_raised = opened.shift is Shift.SUPERSCRIPT
     if is_raised and stem[-1:].isdigit() and _ORDINAL_LETTERS.fullmatch(text):
         return [text]  # 13th: other languages have other letters
     if stem and (not is_raised or _is_compact(stem, text)):
-        items = (*_take_end(found, stem), *shifted, *_take_rest(ahead))
-        return [Protected(opened.number, items, _read(items))]
+        items = (*_take_end(before, stem), *shifted, *_take_rest(ahead))
+        return [Protected(opened.number, items, _join_text(items))]
     if stem or not any(map(str.isalpha, text)):
         return [Protected(opened.number, tuple(shifted), "")]
     return shifted
 
 
-def _last_word(found: Sequence[Item]) -> str:
-    last = found[-1] if found else ""
+def _last_word(items: Sequence[Item]) -> str:
+    last = items[-1] if items else ""
     # From near the end: from the start it would try each character of a long word.
     start = max(len(last) - _LONGEST_WORD, 0) if isinstance(last, str) else 0
     match = _WORD_END.search(last, start) if isinstance(last, str) else None
@@ -112,32 +113,32 @@ def _is_compact(stem: str, raised: str) -> bool:
     return stem[-1].isalnum() and (has_form or raised[0] in "+-−–")
 
 
-def _take_end(found: list[Item], stem: str) -> list[Item]:
-    last = found.pop()
+def _take_end(items: list[Item], stem: str) -> list[Item]:
+    last = items.pop()
     assert isinstance(last, str)
     if rest := last[: len(last) - len(stem)]:
-        found.append(rest)
+        items.append(rest)
     return [stem]
 
 
 def _take_rest(ahead: "deque[Item]") -> list[Item]:
     """Take the rest of the word, which may have shifted text again."""
-    taken: list[Item] = []
+    word: list[Item] = []
     while ahead:
         if _is_shifted(ahead):
-            taken += [ahead.popleft() for _ in range(3)]
+            word += [ahead.popleft() for _ in range(3)]
             continue
         text = ahead[0]
         match = _WORD_START.match(text) if isinstance(text, str) else None
         if match is None or not match.group() or not isinstance(text, str):
             break
-        taken.append(match.group())
+        word.append(match.group())
         ahead.popleft()
         if rest := text[match.end() :]:
             ahead.appendleft(rest)
             break
-    return taken
+    return word
 
 
-def _read(items: Iterable[Item]) -> str:
+def _join_text(items: Iterable[Item]) -> str:
     return "".join(item for item in items if isinstance(item, str))

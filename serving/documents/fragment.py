@@ -8,15 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from pathlib import Path
-from typing import Protocol, runtime_checkable
 from xml.sax.saxutils import escape
 
-from lxml import etree
-
 from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
-from serving.text.markup.markdown_reader import LINE_MARK
+from serving.text.markup.markdown_tokens import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.markup.xml_tokens import XmlTokenKind, tokenize_xml, unescape_references
 from serving.text.wrapped_lines import wrapped_breaks
 
 # Characters that XML cannot have.
@@ -30,6 +27,13 @@ _SIGNS = re.compile(r"[^\w\s]{1,3}")
 _LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts that have spaces between words
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
 _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
+# How fragments are marked up: only line breaks end sentences, other codes do not.
+MARKUP = Markup(
+    MarkupKind.XML,
+    splitting_tags=frozenset({SENTENCE_END_TAG}),
+    ignore_tags=frozenset({PROTECTED_TAG}),
+    outline_detection=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Fragment:
 
     @property
     def xml(self) -> str:
-        return "".join(map(_written, self.core))
+        return "".join(map(_to_xml, self.core))
 
     def restore_codes(self, translation: str) -> list[Item]:
         """Return the items of a translation of `xml`.
@@ -58,12 +62,12 @@ class Fragment:
         singles = {item.number: item for item in self.core if isinstance(item, Single | Protected)}
         pairs = {item.number for item in self.core if isinstance(item, Open)}
         missing = dict.fromkeys(sorted(pairs))
-        forms = self._own_forms()
+        forms = self._special_forms()
         items: list[Item] = []
-        for item in _read(translation):
+        for item in _parse_items(translation):
             if isinstance(item, Single):
-                if found := singles.pop(item.number, None):
-                    items.append(found)
+                if code := singles.pop(item.number, None):
+                    items.append(code)
             elif isinstance(item, str):
                 items.append(_WORD.sub(lambda word: forms.get(word.group(), word.group()), item))
             elif isinstance(item, Open | Close) and item.number in pairs:
@@ -72,10 +76,10 @@ class Fragment:
         items += singles.values()
         items += (end for number in missing for end in (Open(number), Close(number)))
         items = _with_spaces(items, _words_among(self.core))
-        items = [item for item in _with_own_spaces_at_lines(items, self.core) if item != ""]
-        return [*self.before, *_expanded(items), *self.after]
+        items = [item for item in _restore_spaces_at_lines(items, self.core) if item != ""]
+        return [*self.before, *_expand_protected(items), *self.after]
 
-    def _own_forms(self) -> dict[str, str]:
+    def _special_forms(self) -> dict[str, str]:
         """Return the words with special hyphens or spaces by their plain forms.
 
         The same words in a translation are written in the same way.
@@ -85,9 +89,9 @@ class Fragment:
         return {_readable(word): word for word in words if _readable(word) != word}
 
 
-def fragment_of(items: Sequence[Item]) -> Fragment:
+def make_fragment(items: Sequence[Item]) -> Fragment:
     """Return the fragment of items, without codes at its ends and pairs that enclose all of it."""
-    core = _with_lines_joined(_with_protected_joined(with_protected_words(_joined(items))))
+    core = _with_lines_joined(_with_protected_joined(with_protected_words(_join_texts(items))))
     core = [*_with_line_marks(core)]
     start, end = 0, len(core)
     before: list[Item] = []
@@ -109,7 +113,9 @@ def fragment_of(items: Sequence[Item]) -> Fragment:
     core = core[start:end]
     before += _take_blank(core, 0)
     after += _take_blank(core, -1)
-    return Fragment(tuple(_expanded(before)), tuple(core), tuple(_expanded(reversed(after))))
+    return Fragment(
+        tuple(_expand_protected(before)), tuple(core), tuple(_expand_protected(reversed(after)))
+    )
 
 
 def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
@@ -121,7 +127,7 @@ def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
     for place, goes_on in zip(places, wrapped_breaks(lines, ""), strict=True):
         line_break = items[place]
         assert isinstance(line_break, Single)
-        joined[place] = replace(line_break, parts=not goes_on)
+        joined[place] = replace(line_break, ends_sentence=not goes_on)
     return joined
 
 
@@ -150,7 +156,7 @@ def _as_one(items: Sequence[Item]) -> list[Item]:
     numbers = [item.number for item in words if isinstance(item, Protected)]
     if len(words) < 2:
         return [*words, *rest]
-    whole = Protected(numbers[0], tuple(_expanded(words)), "".join(map(_plain, words)))
+    whole = Protected(numbers[0], tuple(_expand_protected(words)), "".join(map(_plain, words)))
     return [whole, *rest]
 
 
@@ -159,12 +165,12 @@ def _with_line_marks(items: Iterable[Item]) -> Iterator[Item]:
     begins, number = True, 0
     for item in items:
         if isinstance(item, str):
-            if begins and (found := _LINE_MARK.match(item)):
+            if begins and (match := _LINE_MARK.match(item)):
                 number -= 1
-                yield Protected(number, (found.group(),), "")
-                item = item[found.end() :]
+                yield Protected(number, (match.group(),), "")
+                item = item[match.end() :]
             begins = begins and not item.strip()
-        elif isinstance(item, Single) and item.parts:
+        elif isinstance(item, Single) and item.ends_sentence:
             begins = True
         elif isinstance(item, Protected):
             begins = False
@@ -182,7 +188,7 @@ def _plain(item: Item) -> str:
             return " ".join(item.splitlines())
         case Protected(text=text):
             return text
-        case Single(parts=True):
+        case Single(ends_sentence=True):
             return "\t"
     return ""
 
@@ -203,7 +209,7 @@ def _take_blank(core: list[Item], place: int) -> list[Item]:
     return [blank] if blank else []
 
 
-def _joined(items: Iterable[Item]) -> list[Item]:
+def _join_texts(items: Iterable[Item]) -> list[Item]:
     """Join neighbouring texts."""
     joined: list[Item] = []
     for is_text, group in groupby(items, key=lambda item: isinstance(item, str)):
@@ -214,7 +220,7 @@ def _joined(items: Iterable[Item]) -> list[Item]:
     return joined
 
 
-def _written(item: Item) -> str:
+def _to_xml(item: Item) -> str:
     match item:
         case Open(number):
             return f'<g id="{number}">'
@@ -226,7 +232,7 @@ def _written(item: Item) -> str:
                 if text
                 else _single(number)
             )
-        case Single(number, parts=True):
+        case Single(number, ends_sentence=True):
             return f'<{SENTENCE_END_TAG} id="{number}"/>'
         case Single(number, is_line_break=True):
             return f" {_single(number)} "
@@ -248,26 +254,27 @@ def _readable(text: str) -> str:
     return _WITHIN_WORD.sub("", text).replace(NO_BREAK_HYPHEN, "-")
 
 
-def _read(xml: str) -> Iterator[Item]:
-    root = etree.fromstring(
-        f"<f>{xml}</f>", etree.XMLParser(resolve_entities=False, huge_tree=True)
-    )
-    yield root.text or ""
-    for child in root:
-        yield from _items_of(child)
-
-
-def _items_of(element: etree._Element) -> Iterator[Item]:
-    number = int(element.get("id", "0"))
-    if element.tag == "g":
-        yield Open(number)
-        yield element.text or ""
-        for child in element:
-            yield from _items_of(child)
-        yield Close(number)
-    else:
-        yield Single(number)
-    yield element.tail or ""
+def _parse_items(xml: str) -> Iterator[Item]:
+    """Yield text and codes of a translated fragment; codes with words of their own are single."""
+    document = f"<f>{xml}</f>"
+    open_codes: list[Open | Single] = []
+    for token in tokenize_xml(document)[1:-1]:
+        is_in_single = bool(open_codes) and isinstance(open_codes[-1], Single)
+        if token.kind is XmlTokenKind.END_TAG:
+            if isinstance(code := open_codes.pop(), Open):
+                yield Close(code.number)
+        elif token.kind is XmlTokenKind.TEXT and not is_in_single:
+            yield unescape_references(token.raw(document))
+        elif token.kind in (XmlTokenKind.START_TAG, XmlTokenKind.EMPTY_TAG):
+            number = int(token.attributes.get("id", "0"))
+            is_pair = token.name == "g" and not is_in_single
+            code = Open(number) if is_pair else Single(number)
+            if not is_in_single:
+                yield code
+            if token.kind is XmlTokenKind.START_TAG:
+                open_codes.append(code)
+            elif is_pair:
+                yield Close(number)
 
 
 def _words_among(items: Sequence[Item]) -> set[int]:
@@ -278,7 +285,7 @@ def _words_among(items: Sequence[Item]) -> set[int]:
         item.number
         for item, (before, after) in zip(items, _edges(items), strict=True)
         if isinstance(item, Single)
-        and not (item.parts or item.is_line_break)
+        and not (item.ends_sentence or item.is_line_break)
         and before.isspace()
         and not after.isalnum()
     }
@@ -315,9 +322,9 @@ def _edges(items: Sequence[Item]) -> list[tuple[str, str]]:
     return [*zip(before, after, strict=True)]
 
 
-def _with_own_spaces_at_lines(items: Sequence[Item], core: Sequence[Item]) -> Iterator[Item]:
+def _restore_spaces_at_lines(items: Sequence[Item], core: Sequence[Item]) -> Iterator[Item]:
     """Yield items with the source's spaces at joined lines instead of the added ones."""
-    own = {
+    source_spaces = {
         item.number: (_is_space(before, -1), _is_space(after, 0))
         for before, item, after in _with_neighbours(core)
         if isinstance(item, Single) and _is_joined_line(item)
@@ -326,8 +333,8 @@ def _with_own_spaces_at_lines(items: Sequence[Item], core: Sequence[Item]) -> It
         if isinstance(item, str):
             item = item.lstrip() if _is_joined_line(before) else item
             item = item.rstrip() if _is_joined_line(after) else item
-        if isinstance(item, Single) and item.number in own:
-            has_before, has_after = own[item.number]
+        if isinstance(item, Single) and item.number in source_spaces:
+            has_before, has_after = source_spaces[item.number]
             yield from (" " * has_before, item, " " * has_after)
         else:
             yield item
@@ -343,61 +350,10 @@ def _is_space(item: Item, end: int) -> bool:
 
 
 def _is_joined_line(item: Item) -> bool:
-    return isinstance(item, Single) and item.is_line_break and not item.parts
+    return isinstance(item, Single) and item.is_line_break and not item.ends_sentence
 
 
-def _expanded(items: Iterable[Item]) -> Iterator[Item]:
+def _expand_protected(items: Iterable[Item]) -> Iterator[Item]:
     """Yield items, with the parts of protected ones."""
     for item in items:
         yield from item.items if isinstance(item, Protected) else (item,)
-
-
-# How fragments are marked up: only line breaks end sentences, other codes do not.
-MARKUP = Markup(
-    MarkupKind.XML,
-    splitting_tags=frozenset({SENTENCE_END_TAG}),
-    ignore_tags=frozenset({PROTECTED_TAG}),
-    outline_detection=False,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """The scores of a document's translations, from 0 to 1, and the model that gave them.
-
-    threshold: a translation with a lower score needs a review.
-    """
-
-    scores: Sequence[float | None]
-    threshold: float
-    model: str
-
-    def needs_review(self, score: float | None) -> bool:
-        return score is not None and score < self.threshold
-
-
-def lowest_score(scores: Iterable[float | None]) -> float | None:
-    return min((score for score in scores if score is not None), default=None)
-
-
-class Document(Protocol):
-    """A document: its fragments in their order, in XML that `MARKUP` describes.
-
-    Reading the same file again gives the same fragments.
-    """
-
-    @property
-    def fragments(self) -> Sequence[str]: ...
-
-    def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        """Write the document with a translation of each fragment. May be called once.
-
-        language: of the translations, for formats that declare it.
-        """
-
-
-@runtime_checkable
-class ReviewedDocument(Document, Protocol):
-    """A document whose translations are marked by their quality, if it is known."""
-
-    review: Review | None

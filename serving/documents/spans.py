@@ -14,9 +14,11 @@ from pathlib import Path
 
 from serving.documents.codes import Close, Item, Open, Protected, Shift, Single
 from serving.documents.encoding import TextFile
-from serving.documents.fragment import Fragment, fragment_of
+from serving.documents.fragment import Fragment, make_fragment
 
 _DEEPEST_PAIR = 100  # marks nested deeper are single
+SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
+Edit = tuple[int, int, str]  # start, end, replacement
 
 
 class MarkRole(Enum):
@@ -45,13 +47,10 @@ class InlineMark:
     character: str = ""
 
 
-SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
-
-
 class TextSpan:
     """A text of a file, and what its codes stand for.
 
-    pieces: unescaped text, and marks as they are in the file. written: escapes a text for the file.
+    pieces: unescaped text, and marks as they are in the file. escape: escapes a text for the file.
     """
 
     def __init__(
@@ -59,13 +58,13 @@ class TextSpan:
         start: int,
         end: int,
         pieces: Sequence[str | InlineMark],
-        written: Callable[[str], str] = str,
+        escape: Callable[[str], str] = str,
     ) -> None:
         self.start, self.end = start, end
-        self._written = written
+        self._escape = escape
         self._raws: dict[tuple[type, int], str] = {}
         self._characters = {p.character: p.raw for p in pieces if isinstance(p, InlineMark)}
-        self.fragment: Fragment = fragment_of(self._items(pieces))
+        self.fragment: Fragment = make_fragment(self._items(pieces))
 
     def apply_translation(self, translation: str) -> str:
         return "".join(
@@ -77,7 +76,7 @@ class TextSpan:
         """Escape text; write characters as the marks that the source has for them."""
         pattern = "|".join(map(re.escape, filter(None, self._characters))) or r"(?!)"
         parts = re.split(f"({pattern})", text)
-        return "".join(self._characters.get(part) or self._written(part) for part in parts if part)
+        return "".join(self._characters.get(part) or self._escape(part) for part in parts if part)
 
     def _items(self, pieces: Sequence[str | InlineMark]) -> list[Item]:
         pairs = _pairs(pieces)
@@ -135,9 +134,6 @@ def replace_spans(text: str, spans: Iterable[TextSpan], translations: Iterable[s
         parts += [text[end : span.start], span.apply_translation(translation)]
         end = span.end
     return "".join([*parts, text[end:]])
-
-
-Edit = tuple[int, int, str]  # start, end, replacement
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:

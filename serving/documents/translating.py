@@ -45,8 +45,8 @@ async def translate_batches(
     """
 
     async def translate(batch: Batch) -> dict[int, Rendering]:
-        own = replace(job, request_id=f"{name}-{min(batch)}", texts=tuple(batch.values()))
-        return dict(zip(batch, await _translate_patiently(translator, own), strict=True))
+        batch_job = replace(job, request_id=f"{name}-{min(batch)}", texts=tuple(batch.values()))
+        return dict(zip(batch, await _translate_patiently(translator, batch_job), strict=True))
 
     async with aclosing(in_order(translate, work, _BATCHES_AT_ONCE)) as results:
         async for result in results:

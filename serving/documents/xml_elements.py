@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from xml.sax.saxutils import escape, quoteattr, unescape
+from xml.sax.saxutils import escape, quoteattr
 
 from serving.documents.encoding import XML_DECLARATION, TextFile, decode_text
 from serving.documents.xml_trees import parse_xml
@@ -13,6 +13,7 @@ from serving.text.markup.xml_tokens import (
     XmlToken,
     XmlTokenKind,
     tokenize_xml,
+    unescape_references,
 )
 
 _DECLARATION = re.compile(r"\A\s*<\?xml\s.*?\?>", re.DOTALL)
@@ -22,7 +23,6 @@ _DOCTYPE = re.compile(
     r"<!DOCTYPE\s(?:[^<>\[\]\"']|\"[^\"]*\"|'[^']*')*+>",
     re.DOTALL,
 )
-_CHARACTER = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
 
 
 @dataclass(eq=False)
@@ -130,24 +130,15 @@ def unescape_text(content: str) -> str:
     out.
     """
     if "<" not in content:
-        return _unescape_references(content)
+        return unescape_references(content)
     document = f"<x>{content}</x>"
     parts = []
     for token in tokenize_xml(document):
         if token.kind is XmlTokenKind.TEXT:
-            parts.append(_unescape_references(token.raw(document)))
+            parts.append(unescape_references(token.raw(document)))
         elif token.kind is XmlTokenKind.CDATA:
             parts.append(token.cdata(document))
     return "".join(parts)
-
-
-def _unescape_references(text: str) -> str:
-    if "&" not in text:
-        return text
-    text = _CHARACTER.sub(
-        lambda match: chr(int(match[1] or match[2], 16 if match[1] else 10)), text
-    )
-    return unescape(text, {"&quot;": '"', "&apos;": "'"})
 
 
 def is_cdata(content: str) -> bool:

@@ -26,6 +26,7 @@ from serving.requests.request import AttentionQuery, AttentionWeights
 
 # Maximum number of weights of one request, and of one row in one run: 64 MiB.
 MAX_ATTENTION_WEIGHTS = 2**24
+ATTENDED_STEP = 64  # target positions are rounded up to it, so that few shapes are bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +63,21 @@ def resolve_queries(
     """Return the heads of each query. Raises RequestError for heads that the bundle does
     not have.
     """
-    return tuple(_selection(query, manifest) for query in queries)
+    return tuple(_resolve_query(query, manifest) for query in queries)
 
 
-def _selection(query: AttentionQuery, manifest: Manifest) -> HeadSelection:
+def _resolve_query(query: AttentionQuery, manifest: Manifest) -> HeadSelection:
     shapes = manifest.attention_shapes
     if query.kind not in shapes:
-        known = f"it has {', '.join(shapes)}" if shapes else "it has none"
-        message = f"model {manifest.name} tells of no such attention: {known}"
+        available = f"it has {', '.join(shapes)}" if shapes else "it has none"
+        message = f"model {manifest.name} tells of no such attention: {available}"
         raise RequestError("attention_queries", query.kind, message)
     kind = AttentionKind(query.kind)
     shape = shapes[kind]
-    layers = _numbers(query.kind, "layer", query.layers, shape.num_layers)
-    heads = _numbers(query.kind, "head", query.heads, shape.num_heads)
-    numbers = tuple(layer * shape.num_heads + head for layer in layers for head in heads)
-    return HeadSelection(kind, numbers, (len(layers), len(heads)), query.is_mean)
+    layers = _check_indices(query.kind, "layer", query.layers, shape.num_layers)
+    heads = _check_indices(query.kind, "head", query.heads, shape.num_heads)
+    indices = tuple(layer * shape.num_heads + head for layer in layers for head in heads)
+    return HeadSelection(kind, indices, (len(layers), len(heads)), query.is_mean)
 
 
 def select_alignment_heads(heads: tuple[int, ...], manifest: Manifest) -> HeadSelection:
@@ -91,19 +92,20 @@ def select_alignment_heads(heads: tuple[int, ...], manifest: Manifest) -> HeadSe
         if not 0 <= head < num_heads:
             message = f"no such head: there are {num_heads}"
             raise RequestError("attention_heads", head, message)
-    chosen = heads or manifest.alignment_heads
-    return HeadSelection(AttentionKind.CROSS, chosen, (1, len(chosen)), is_mean=True)
+    heads = heads or manifest.alignment_heads
+    return HeadSelection(AttentionKind.CROSS, heads, (1, len(heads)), is_mean=True)
 
 
-def _numbers(kind: str, name: str, asked: tuple[int, ...], count: int) -> tuple[int, ...]:
-    for number in asked:
-        if not 0 <= number < count:
+def _check_indices(kind: str, name: str, indices: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return the layers or heads of a query, all of them if it names none. Raises RequestError."""
+    for index in indices:
+        if not 0 <= index < count:
             message = f"no such {name} of {kind} attention: they go from 0 to {count - 1}"
-            raise RequestError("attention_queries", number, message)
-    if len(set(asked)) < len(asked):  # a few thousand, repeated, would be millions of matrices
+            raise RequestError("attention_queries", index, message)
+    if len(set(indices)) < len(indices):  # a few thousand, repeated, would be millions of matrices
         message = f"names a {name} of {kind} attention more than once; name each once"
-        raise RequestError("attention_queries", asked, message)
-    return asked or tuple(range(count))
+        raise RequestError("attention_queries", indices, message)
+    return indices or tuple(range(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ class Extent:
         """Raise RequestError if a request needs more weights than the limit per request, or the
         limit per run.
         """
-        at_once = {each.kind: self._at_once(each.kind, shapes[each.kind]) for each in selections}
+        kinds = [selection.kind for selection in selections]
+        at_once = {kind: self._num_in_one_run(kind, shapes[kind]) for kind in kinds}
         most = max(self._num_reported(selections), *at_once.values(), 0)
         if most > MAX_ATTENTION_WEIGHTS:
             message = (
@@ -135,9 +138,11 @@ class Extent:
             raise RequestError("attention_queries", ", ".join(at_once), message)
 
     def _num_reported(self, selections: tuple[HeadSelection, ...]) -> int:
-        return sum(each.num_reported * prod(self._size(each.kind)) for each in selections)
+        return sum(
+            selection.num_reported * prod(self._size(selection.kind)) for selection in selections
+        )
 
-    def _at_once(self, kind: AttentionKind, shape: AttentionShape) -> int:
+    def _num_in_one_run(self, kind: AttentionKind, shape: AttentionShape) -> int:
         """Return the number of positions of one run: all of a source, or the target tokens that one
         run reads.
         """
@@ -158,8 +163,6 @@ def tokens_at_once(manifest: Manifest, prefill_chunk: int) -> int:
     ids = next(spec for spec in manifest.graphs["step"].inputs if spec.name == "ids")
     return 1 if ids.shape[1] == 1 else prefill_chunk
 
-
-LEAST_ATTENDED = 64  # target positions; more come by as many, so that few shapes are bound
 
 AttentionOutputs = dict[AttentionKind, Array]  # f32 [rows, heads, positions]
 
@@ -194,7 +197,7 @@ class AttentionStep:
         if AttentionKind.DECODER in self._num_maps:
             # No request may ask for more; where contexts are long it is far less than they are.
             most = MAX_ATTENTION_WEIGHTS // (self._num_maps[AttentionKind.DECODER] * num_at_once)
-            longest[AttentionKind.DECODER] = min(self._capacity, most + LEAST_ATTENDED)
+            longest[AttentionKind.DECODER] = min(self._capacity, most + ATTENDED_STEP)
         self._flat: AttentionOutputs = {
             kind: np.zeros(slots * count * longest[kind], np.float32)
             for kind, count in self._num_maps.items()
@@ -204,11 +207,11 @@ class AttentionStep:
     def graph(self) -> Graph:
         return self._load()
 
-    def attended(self, num_tokens: int) -> int:
+    def round_up_attended(self, num_tokens: int) -> int:
         """Return the number of target positions, rounded up to a size that the graph is
         bound for.
         """
-        whole = -(-num_tokens // LEAST_ATTENDED) * LEAST_ATTENDED
+        whole = -(-num_tokens // ATTENDED_STEP) * ATTENDED_STEP
         return min(whole, self._capacity)
 
     def outputs(
@@ -227,7 +230,9 @@ class AttentionStep:
         """Bind the graph to the inputs and outputs of the step graph and to its attention
         outputs.
         """
-        return self.graph.bind(inputs | self._attended(span), outputs | _named(attention))
+        return self.graph.bind(
+            inputs | self._attended_input(span), outputs | _name_outputs(attention)
+        )
 
     def bind_prompt(
         self, inputs: dict[str, Array], outputs: dict[str, Array], num_tokens: int, num_total: int
@@ -235,14 +240,16 @@ class AttentionStep:
         """Bind the graph to prompt tokens; return the run and its attention weights, f32 [heads,
         tokens, positions].
         """
-        span = AttentionSpan(0, self.attended(num_total))
+        span = AttentionSpan(0, self.round_up_attended(num_total))
         shape = (self._num_maps[AttentionKind.DECODER], num_tokens, span.target)
         attention = np.zeros(shape, np.float32)
         name = ATTENTION_OUTPUTS[AttentionKind.DECODER][1]
-        run = self.graph.bind(inputs | self._attended(span), outputs | {name: attention[None]})
+        run = self.graph.bind(
+            inputs | self._attended_input(span), outputs | {name: attention[None]}
+        )
         return run, attention
 
-    def _attended(self, span: AttentionSpan) -> dict[str, Array]:
+    def _attended_input(self, span: AttentionSpan) -> dict[str, Array]:
         return {ATTENDED: np.array([span.target])} if self._has_attended else {}
 
     def _output(self, kind: AttentionKind, num_rows: int, span: AttentionSpan) -> Array:
@@ -251,11 +258,13 @@ class AttentionStep:
         return self._flat[kind][: prod(shape)].reshape(shape)
 
 
-def _named(attention: AttentionOutputs) -> dict[str, Array]:
+def _name_outputs(attention: AttentionOutputs) -> dict[str, Array]:
     """Return the arrays under the graph's output names. Decoder attention has an additional token
     axis in the graph.
     """
     return {
-        ATTENTION_OUTPUTS[kind][1]: each[:, :, None] if kind is AttentionKind.DECODER else each
-        for kind, each in attention.items()
+        ATTENTION_OUTPUTS[kind][1]: (
+            weights[:, :, None] if kind is AttentionKind.DECODER else weights
+        )
+        for kind, weights in attention.items()
     }

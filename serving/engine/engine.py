@@ -166,7 +166,7 @@ class Engine:
         self._decode()
         while speculation.has_more_scores():
             self._decode()
-        speculation.note_step(num_rows, time.perf_counter() - started)
+        speculation.record_step(num_rows, time.perf_counter() - started)
         if self.step_stats.num_drafted_tokens:
             self.step_stats.num_accepted_tokens = speculation.num_hits
 

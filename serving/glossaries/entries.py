@@ -40,7 +40,7 @@ class EntriesFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _EntryRow:
     """One entry as it was written. place: which one it is, for errors."""
 
     place: str
@@ -69,7 +69,7 @@ def parse_entries(text: str, written_as: EntriesFormat, pair: GlossaryPair) -> d
     return entries
 
 
-def _rows(text: str, written_as: EntriesFormat, pair: GlossaryPair) -> Iterator[_Row]:
+def _rows(text: str, written_as: EntriesFormat, pair: GlossaryPair) -> Iterator[_EntryRow]:
     if written_as is EntriesFormat.TSV:
         return _tsv_rows(text)
     return _csv_rows(text, pair) if written_as is EntriesFormat.CSV else _tbx_rows(text, pair)
@@ -79,10 +79,10 @@ def as_tsv(entries: Mapping[str, str]) -> str:
     return "\n".join(f"{term}\t{translation}" for term, translation in entries.items())
 
 
-def _tsv_rows(text: str) -> Iterator[_Row]:
+def _tsv_rows(text: str) -> Iterator[_EntryRow]:
     start = 0
     for index, line in enumerate(text.split("\n")):
-        row = _Row(f"index {index} (starting at position {start})", _cells(line.split("\t")))
+        row = _EntryRow(f"index {index} (starting at position {start})", _cells(line.split("\t")))
         start += len(line) + 1
         if not line.strip():
             continue
@@ -93,17 +93,19 @@ def _tsv_rows(text: str) -> Iterator[_Row]:
         yield row
 
 
-def _csv_rows(text: str, pair: GlossaryPair) -> Iterator[_Row]:
+def _csv_rows(text: str, pair: GlossaryPair) -> Iterator[_EntryRow]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         for index, cells in enumerate(reader):
-            row = _Row(f"index {index} (before the end of line {reader.line_num})", _cells(cells))
+            row = _EntryRow(
+                f"index {index} (before the end of line {reader.line_num})", _cells(cells)
+            )
             if not any(row.cells):
                 continue
             if len(row.cells) not in (2, 4):
                 raise _wrong(row, "needs 2 values, or 4 with languages", cells)
             if len(row.cells) == 2 or GlossaryPair.from_codes(*row.cells[2:]) == pair:
-                yield _Row(row.place, row.cells[:2])
+                yield _EntryRow(row.place, row.cells[:2])
     except csv.Error as error:
         message = f"is not valid CSV at line {reader.line_num}: {error}"
         raise RequestError("entries", text, message) from None
@@ -113,7 +115,7 @@ def _cells(cells: list[str]) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in cells)
 
 
-def _check(row: _Row, term: str) -> None:
+def _check(row: _EntryRow, term: str) -> None:
     if not term:
         raise _wrong(row, "lacks a term or its translation", row.cells)
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in term):
@@ -124,7 +126,7 @@ def _check(row: _Row, term: str) -> None:
         raise _wrong(row, f"is longer than {MAX_TERM_BYTES} bytes", term)
 
 
-def _wrong(row: _Row, message: str, value: object) -> RequestError:
+def _wrong(row: _EntryRow, message: str, value: object) -> RequestError:
     return RequestError("entries", value, f"Key with the {row.place} {message}")
 
 
@@ -153,7 +155,7 @@ class _Term:
     rank: _Rank
 
 
-def _tbx_rows(text: str, pair: GlossaryPair) -> Iterator[_Row]:
+def _tbx_rows(text: str, pair: GlossaryPair) -> Iterator[_EntryRow]:
     """Yield each source term of a concept with its best target term.
 
     A term of several concepts has the translation of the first of them.
@@ -167,7 +169,7 @@ def _tbx_rows(text: str, pair: GlossaryPair) -> Iterator[_Row]:
         if best is not None and best.rank is not _Rank.FORBIDDEN:
             for source in sources:
                 if source not in translated:
-                    yield _Row(f"concept of line {concept.sourceline}", (source, best.text))
+                    yield _EntryRow(f"concept of line {concept.sourceline}", (source, best.text))
             translated.update(sources)
 
 

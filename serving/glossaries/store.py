@@ -63,7 +63,7 @@ class Dictionary:
 
 
 @dataclass(frozen=True, slots=True)
-class Glossary:
+class StoredGlossary:
     """A glossary without its entries.
 
     created: in ISO 8601, UTC.
@@ -93,7 +93,7 @@ class GlossaryStore:
 
     async def create(
         self, owner: str, name: str, dictionaries: Mapping[GlossaryPair, Entries]
-    ) -> Glossary:
+    ) -> StoredGlossary:
         """Raises QuotaExceeded where the owner has too many, TooLarge for too many entries."""
         return await self._database.run(create, owner, name, dictionaries)
 
@@ -103,7 +103,7 @@ class GlossaryStore:
         identity: str,
         name: str | None,
         dictionaries: Mapping[GlossaryPair, Entries],
-    ) -> Glossary:
+    ) -> StoredGlossary:
         """Rename a glossary and merge entries into it. Raises TooLarge for too many entries."""
         return await self._database.run(change, owner, identity, name, dictionaries)
 
@@ -119,10 +119,10 @@ class GlossaryStore:
     async def remove(self, owner: str, identity: str) -> None:
         await self._database.run(remove, owner, identity)
 
-    async def get(self, owner: str, identity: str) -> Glossary:
+    async def get(self, owner: str, identity: str) -> StoredGlossary:
         return await self._database.run(get_glossary, owner, identity)
 
-    async def all_of(self, owner: str) -> list[Glossary]:
+    async def all_of(self, owner: str) -> list[StoredGlossary]:
         return await self._database.run(all_of, owner)
 
     async def entries(self, owner: str, identity: str, pair: GlossaryPair) -> dict[str, str]:
@@ -155,7 +155,7 @@ def create(
     owner: str,
     name: str,
     dictionaries: Mapping[GlossaryPair, Entries],
-) -> Glossary:
+) -> StoredGlossary:
     identity, created = str(uuid4()), _now()
     with transaction(database):
         query = "SELECT count(*) FROM glossaries WHERE owner = ?"
@@ -176,7 +176,7 @@ def change(
     identity: str,
     name: str | None,
     dictionaries: Mapping[GlossaryPair, Entries],
-) -> Glossary:
+) -> StoredGlossary:
     """Give a glossary another name, and further entries; those of the same term are replaced."""
     with transaction(database):
         get_glossary(database, owner, identity)
@@ -211,7 +211,7 @@ def remove(database: sqlite3.Connection, owner: str, identity: str) -> None:
         database.execute("DELETE FROM glossaries WHERE id = ?", (identity,))
 
 
-def get_glossary(database: sqlite3.Connection, owner: str, identity: str) -> Glossary:
+def get_glossary(database: sqlite3.Connection, owner: str, identity: str) -> StoredGlossary:
     """Return a glossary of this owner. Raises GlossaryNotFound."""
     query = "SELECT * FROM glossaries WHERE id = ? AND owner = ?"
     row = database.execute(query, (identity, owner)).fetchone()
@@ -220,7 +220,7 @@ def get_glossary(database: sqlite3.Connection, owner: str, identity: str) -> Glo
     return _glossary(database, row)
 
 
-def all_of(database: sqlite3.Connection, owner: str) -> list[Glossary]:
+def all_of(database: sqlite3.Connection, owner: str) -> list[StoredGlossary]:
     query = "SELECT * FROM glossaries WHERE owner = ? ORDER BY created, rowid"
     return [_glossary(database, row) for row in database.execute(query, (owner,)).fetchall()]
 
@@ -257,10 +257,10 @@ def _as_entries(rows: Iterable[sqlite3.Row]) -> dict[str, str]:
     return {row["term"]: row["translation"] for row in rows}
 
 
-def _glossary(database: sqlite3.Connection, row: sqlite3.Row) -> Glossary:
+def _glossary(database: sqlite3.Connection, row: sqlite3.Row) -> StoredGlossary:
     query = "SELECT * FROM dictionaries WHERE glossary = ? ORDER BY id"
     dictionaries = tuple(_dictionaries(database.execute(query, (row["id"],))))
-    return Glossary(row["id"], row["name"], row["created"], dictionaries)
+    return StoredGlossary(row["id"], row["name"], row["created"], dictionaries)
 
 
 def _dictionaries(rows: Iterable[sqlite3.Row]) -> Iterator[Dictionary]:

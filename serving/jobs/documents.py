@@ -19,13 +19,14 @@ from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
 from serving.access.key_file import hash_key
+from serving.documents.document import Review, ReviewedDocument
 from serving.documents.formats.registry import (
     check_review,
     file_extension,
     read_document,
     result_name,
 )
-from serving.documents.fragment import MARKUP, Review, ReviewedDocument
+from serving.documents.fragment import MARKUP
 from serving.documents.translating import split_into_batches, translate_batches
 from serving.errors import (
     AttendantError,
@@ -129,7 +130,7 @@ class Documents:
         self._catalog, self._limits = catalog, limits
 
     @asynccontextmanager
-    async def received(
+    async def receive(
         self, file: BinaryIO, name: str, source: str | None = None, target: str | None = None
     ) -> AsyncIterator[ReceivedDocument]:
         """Store a file. It is removed at the end of the block unless it was queued.
@@ -216,7 +217,7 @@ class Documents:
             raise DocumentTaken
         return result
 
-    async def finished(self, handle: Handle, owner: str) -> None:
+    async def wait_until_finished(self, handle: Handle, owner: str) -> None:
         """Wait until some replica has translated a document. Raises EngineError."""
         while True:
             with suppress(DocumentNotReady):
@@ -378,11 +379,11 @@ class TakenResult:
     path: Path
     name: str = field(default_factory=lambda: token_urlsafe(8))
 
-    async def sent(self) -> None:
+    async def mark_sent(self) -> None:
         """Delete the document."""
         await self.documents.remove(self.job.id)
 
-    async def broken_off(self) -> None:
+    async def mark_interrupted(self) -> None:
         """Let the document be fetched again."""
         await self.documents._database.run(table.release, self.job.id, self.name)
 

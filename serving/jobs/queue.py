@@ -102,9 +102,9 @@ class JobQueue:
         self._has_news[data].set()
 
     @asynccontextmanager
-    async def working(self, *handlers: Handler[Any]) -> AsyncIterator[None]:
+    async def run_workers(self, *handlers: Handler[Any]) -> AsyncIterator[None]:
         """Run jobs, and delete what has expired, until the block ends."""
-        await self._unless_stuck(self._sweep(handlers))
+        await self._ignore_storage_errors(self._sweep(handlers))
         loops = [self._work(handler) for handler in handlers for _ in range(handler.num_at_once)]
         tasks = [asyncio.create_task(loop) for loop in (*loops, self._sweep_often(handlers))]
         try:
@@ -129,7 +129,7 @@ class JobQueue:
 
     async def _claim(self, handler: Handler[Data]) -> QueuedJob[Data] | None:
         claim = (table.claim, handler.data, self._worker, time.time(), LEASE_SECONDS)
-        return await self._unless_stuck(self.database.run(*claim))
+        return await self._ignore_storage_errors(self.database.run(*claim))
 
     async def _run(self, handler: Handler[Data], job: QueuedJob[Data]) -> None:
         """Run a job. If that fails its lease is left to run out: other jobs come first."""
@@ -148,7 +148,7 @@ class JobQueue:
     async def _sweep_often(self, handlers: Sequence[Handler[Any]]) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            await self._unless_stuck(self._sweep(handlers))
+            await self._ignore_storage_errors(self._sweep(handlers))
 
     async def _sweep(self, handlers: Sequence[Handler[Any]]) -> None:
         """Delete expired jobs and files, and what replicas left that were killed while storing."""
@@ -160,7 +160,7 @@ class JobQueue:
         for handler in handlers:
             await asyncio.to_thread(handler.folder.remove_abandoned, job_ids)
 
-    async def _unless_stuck(self, work: Awaitable[Result]) -> Result | None:
+    async def _ignore_storage_errors(self, work: Awaitable[Result]) -> Result | None:
         """Return the result of work; None where the state cannot be used, as on a full disk. This
         is logged once, until it can be used again.
         """

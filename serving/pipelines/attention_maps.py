@@ -44,17 +44,17 @@ class TokenTexts:
     """The texts of the tokens of one request.
 
     source: as the encoder read them.
-    given: tokens of the target that the engine did not report.
+    unreported: tokens of the target that the engine did not report.
     reported: the other tokens of the target, without a stop token.
     """
 
     source: tuple[str, ...]
-    given: tuple[str, ...]
+    unreported: tuple[str, ...]
     reported: tuple[str, ...]
 
     @property
     def target(self) -> tuple[str, ...]:
-        return self.given + self.reported
+        return self.unreported + self.reported
 
 
 def attention_maps(
@@ -71,9 +71,9 @@ def attention_maps(
     """
     pieces = [*of_tokens, end.attention_pieces if end is not None else ()]
     by_query = zip(*filter(None, pieces), strict=True)
-    found = [list(chain.from_iterable(each)) for each in by_query]
+    weights = [list(chain.from_iterable(pieces_of_query)) for pieces_of_query in by_query]
     return tuple(
-        _map(query, _concatenated(found[number] if found else []), shapes, texts)
+        _map(query, _concatenate(weights[number] if weights else []), shapes, texts)
         for number, query in enumerate(queries)
     )
 
@@ -107,7 +107,7 @@ def _numbers(
     return layers, query.heads or tuple(range(shape.num_heads))
 
 
-def _concatenated(pieces: Sequence[AttentionWeights]) -> AttentionWeights:
+def _concatenate(pieces: Sequence[AttentionWeights]) -> AttentionWeights:
     """Join pieces [layers, heads, tokens, positions] by tokens; later ones may be longer."""
     if not pieces:
         return np.zeros((1, 1, 0, 0), np.float32)

@@ -28,7 +28,7 @@ class PlanCard:
     chosen: str
 
     @classmethod
-    def of(cls, planned: PlannedModel) -> "PlanCard":
+    def from_planned(cls, planned: PlannedModel) -> "PlanCard":
         return cls(planned.plan.engines, planned.plan.threads, planned.origin)
 
 
@@ -105,10 +105,10 @@ class ModelCard:
         """Return the languages into which the model translates a source language of its own. The
         language itself is one of them only if there is no other.
         """
-        others = (each for each in self.target_languages if each != source)
         if source == UNDETERMINED:
             return self.target_languages
-        return tuple(others) or self.target_languages
+        others = tuple([code for code in self.target_languages if code != source])
+        return others or self.target_languages
 
     def translates(self, source: str, target: str) -> bool:
         try:
@@ -122,23 +122,23 @@ class ModelCard:
         `serving.text.languages`. Raises RequestError naming the languages to choose from, also for
         a target that means the source.
         """
-        own = self.source_language(source)
-        targets = self.targets_of(own)
-        if own not in targets and match_codes(target, (own, *targets)) == (own,):
-            raise self._unknown("target", target, targets)
-        return own, self._language("target", target, targets)
+        source = self.source_language(source)
+        targets = self.targets_of(source)
+        if source not in targets and match_codes(target, (source, *targets)) == (source,):
+            raise self._unknown_language("target", target, targets)
+        return source, self._match_language("target", target, targets)
 
     def source_language(self, code: str) -> str:
-        return self._language("source", code, self.source_languages)
+        return self._match_language("source", code, self.source_languages)
 
-    def _language(self, field: str, code: str, known: tuple[str, ...]) -> str:
-        found = match_codes(code, known)
-        if not found:
-            raise self._unknown(field, code, known)
-        if len(found) > 1:
-            message = f"model {self.name} has several of that language: {', '.join(found)}"
+    def _match_language(self, field: str, code: str, languages: tuple[str, ...]) -> str:
+        matches = match_codes(code, languages)
+        if not matches:
+            raise self._unknown_language(field, code, languages)
+        if len(matches) > 1:
+            message = f"model {self.name} has several of that language: {', '.join(matches)}"
             raise RequestError(field, code, message)
-        return found[0]
+        return matches[0]
 
-    def _unknown(self, field: str, code: str, known: tuple[str, ...]) -> RequestError:
-        return RequestError(field, code, f"model {self.name} has {', '.join(known)}")
+    def _unknown_language(self, field: str, code: str, languages: tuple[str, ...]) -> RequestError:
+        return RequestError(field, code, f"model {self.name} has {', '.join(languages)}")

@@ -1,5 +1,5 @@
-"""The interface of the engine, and decoding options: what a job asks, what a model recommends, and
-the arguments of engine requests that follow from both.
+"""The interface of the engine, and decoding options: those of a job, those that a model recommends,
+and the arguments of engine requests that follow from both.
 
 Option names are the fields' names in `serving.requests.parameters`, as clients write them. The
 recommended defaults are the `generation` of the manifest. Only descriptions are sent to other
@@ -39,6 +39,22 @@ from serving.requests.request import (
 )
 from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
+
+StructureKind = Literal["json", "json_object", "regex", "choice", "grammar"]
+MAX_NEW_TOKENS = "max_new_tokens"
+MAX_LENGTH_FACTOR = "max_length_factor"  # times the source tokens, as in Marian
+DEFAULT_BEAMS = 4  # of a beam search without a width
+_MAX_FACTOR = 1000.0
+_LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
+
+
+def _recommendable_names(options: Iterable[Option]) -> tuple[str, ...]:
+    return tuple(option.name for option in options if option.is_recommendable)
+
+
+_FILTERS = _recommendable_names(FILTER_OPTIONS)
+_SAMPLING = _recommendable_names(list_options(SamplingParams))
+_BEAM = _recommendable_names(list_options(BeamParams))
 
 
 class EnginePort(Protocol):
@@ -82,14 +98,6 @@ def require_finished(event: FinalEvent) -> FinishedEvent:
     return event
 
 
-StructureKind = Literal["json", "json_object", "regex", "choice", "grammar"]
-MAX_NEW_TOKENS = "max_new_tokens"
-MAX_LENGTH_FACTOR = "max_length_factor"  # times the source tokens, as in Marian
-DEFAULT_BEAMS = 4  # of a beam search without a width
-_MAX_FACTOR = 1000.0
-_LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
-
-
 @dataclass(frozen=True, slots=True)
 class Structure:
     """The structure that an output must have.
@@ -131,84 +139,75 @@ class Decoding:
 PLAIN = Decoding()
 
 
-def _recommendable(options: Iterable[Option]) -> tuple[str, ...]:
-    return tuple(option.name for option in options if option.is_recommendable)
-
-
-_FILTERS = _recommendable(FILTER_OPTIONS)
-_SAMPLING = _recommendable(list_options(SamplingParams))
-_BEAM = _recommendable(list_options(BeamParams))
-
-
 def resolve_decoding(
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     recommended: Mapping[str, Any],
     num_hypotheses: int = 1,
     default_temperature: float = 0.0,
     **fields: Any,
 ) -> Decoding:
-    """Return the decoding that follows from what a client asks and a model's recommended defaults.
+    """Return the decoding that follows from a client's options and a model's recommended defaults.
 
-    asked, recommended: values by the names of options; others are ignored. A client that asks for
+    options, recommended: values by the names of options; others are ignored. A client that gives
         `num_beams` asks for a beam search.
     num_hypotheses: hypotheses wanted of a beam search; a recommended width is raised to it.
     fields: other fields of the decoding.
     """
-    searches = NUM_BEAMS in asked
+    searches = NUM_BEAMS in options
     defaults = applicable_defaults(
-        recommended, asked, searches, num_hypotheses, default_temperature
+        recommended, options, searches, num_hypotheses, default_temperature
     )
-    values = {**defaults, **asked}
+    values = {**defaults, **options}
     beam = None
     if NUM_BEAMS in values:
         beam = BeamParams(**select_options(BeamParams, values), num_hypotheses=num_hypotheses)
     else:
         values.setdefault("temperature", default_temperature)
     sampling = SamplingParams(**select_options(SamplingParams, values))
-    return Decoding(
-        sampling, beam, ProcessorParams(**select_options(ProcessorParams, values)), **fields
-    )
+    processors = ProcessorParams(**select_options(ProcessorParams, values))
+    return Decoding(sampling, beam, processors, **fields)
 
 
 def applicable_defaults(
     recommended: Mapping[str, Any],
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     searches: bool = False,
     min_beams: int = 1,
     default_temperature: float = 0.0,
 ) -> dict[str, Any]:
-    """Return the recommended defaults that apply beside what a client asks, by name.
+    """Return the recommended defaults that apply beside a client's options, by name.
 
-    What the client asks wins. Defaults that have no effect beside it are left out: a beam search
+    The client's options win. Defaults that have no effect beside them are left out: a beam search
     does not sample, and greedy decoding has nothing to filter.
 
     searches: the client asks for a beam search, or for what needs one, of at least `min_beams`.
     default_temperature: used where neither client nor model gives one.
     """
-    left = {name: value for name, value in recommended.items() if name not in asked}
-    left.pop(MAX_LENGTH_FACTOR, None)
-    num_beams, limit = left.pop(NUM_BEAMS, 1), left.pop(MAX_NEW_TOKENS, None)
-    samples = (asked.get("temperature") or 0) > 0 or any(name in asked for name in _FILTERS)
+    defaults = {name: value for name, value in recommended.items() if name not in options}
+    defaults.pop(MAX_LENGTH_FACTOR, None)
+    num_beams, limit = defaults.pop(NUM_BEAMS, 1), defaults.pop(MAX_NEW_TOKENS, None)
+    samples = (options.get("temperature") or 0) > 0 or any(name in options for name in _FILTERS)
     if num_beams > 1 and not samples and min_beams <= MAX_BEAMS:
-        left[NUM_BEAMS] = max(num_beams, min_beams)
-    if "min_tokens" in left:
-        limits = (asked[name] for name in _LIMITS if name in asked)
-        left["min_tokens"] = min(left["min_tokens"], *limits, limit or left["min_tokens"])
-    if searches or NUM_BEAMS in left:
-        return _without(left, _SAMPLING)
-    left = _without(left, _BEAM)
-    temperature = {**left, **asked}.get("temperature", default_temperature)
-    return _without(left, _FILTERS) if temperature == 0 else left
+        defaults[NUM_BEAMS] = max(num_beams, min_beams)
+    if "min_tokens" in defaults:
+        min_tokens = defaults["min_tokens"]
+        limits = (options[name] for name in _LIMITS if name in options)
+        defaults["min_tokens"] = min(min_tokens, *limits, limit or min_tokens)
+    if searches or NUM_BEAMS in defaults:
+        return _drop_names(defaults, _SAMPLING)
+    defaults = _drop_names(defaults, _BEAM)
+    temperature = {**defaults, **options}.get("temperature", default_temperature)
+    return _drop_names(defaults, _FILTERS) if temperature == 0 else defaults
 
 
-def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _drop_names(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
 def default_problems(generation: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems of the recommended defaults in a manifest."""
-    known = {*_recommendable(OPTIONS.values()), MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
-    yield from (f"generation.{name}: unknown" for name in generation if name not in known)
+    names = {*_recommendable_names(OPTIONS.values()), MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
+    yield from (f"generation.{name}: unknown" for name in generation if name not in names)
     for name, value in generation.items():
         try:
             _check_default(name, value)
@@ -261,8 +260,8 @@ def _check_consistency(decoding: Decoding) -> None:
 
 def word_spellings(tokenizer: Tokenizer, word: str) -> tuple[TokenIds, ...]:
     """Return the tokens of a word at the beginning of a text, and after a space."""
-    written = (word.lstrip(), " " + word.lstrip())
-    return tuple(dict.fromkeys(tuple(tokenizer.encode_inside(text)) for text in written))
+    spellings = (word.lstrip(), " " + word.lstrip())
+    return tuple(dict.fromkeys(tuple(tokenizer.encode_inside(text)) for text in spellings))
 
 
 def sampling_with_seed_offset(sampling: SamplingParams, number: int) -> SamplingParams:

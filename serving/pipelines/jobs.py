@@ -73,13 +73,17 @@ class TokenizeResult:
     """The ids of tokens, and how each is written."""
 
     token_ids: TokenIds
-    written: tuple[str, ...]
+    token_texts: tuple[str, ...]
 
 
 def describe_tokens(tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizeResult:
+    """Return tokens with their texts."""
     special = tokenizer.special_tokens
-    written = (special.get(each) or token_text(tokenizer.bytes_or_id(each)) for each in token_ids)
-    return TokenizeResult(tuple(token_ids), tuple(written))
+    texts = (
+        special.get(token_id) or token_text(tokenizer.bytes_or_id(token_id))
+        for token_id in token_ids
+    )
+    return TokenizeResult(tuple(token_ids), tuple(texts))
 
 
 def detokenize(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:

@@ -33,10 +33,10 @@ from serving.errors import BundleError
 from serving.kernels.library import native_kernels
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Catalog, Model
-from serving.pipelines.completion import CompletionPipeline
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.decoding import EnginePort
 from serving.pipelines.decoding import default_problems as default_problems
-from serving.pipelines.encoding import EncodingPipeline
+from serving.pipelines.encoding.pipeline import EncodingPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
@@ -195,7 +195,7 @@ def load_model(
         port = recorder.record_requests(bridge)
     pipeline = parts.pipeline(port, max_segments, memories)
     fingerprint = fingerprint_of(parts.bundle.manifest, planned.config.device)
-    plan = PlanCard.of(planned)
+    plan = PlanCard.from_planned(planned)
     text = parts.bundle.card_text
     pipeline.card = replace(pipeline.card, plan=plan, fingerprint=fingerprint, text=text)
     bridge.start()

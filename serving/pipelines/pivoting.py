@@ -14,7 +14,7 @@ from serving.pipelines.catalog import Translator
 from serving.pipelines.decoding import Decoding, resolve_decoding
 from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
 
-_SHORTEST_SECONDS = 0.001
+_SHORTEST_SECONDS = 0.001  # of a timeout: no request is answered in less
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class PivotTranslator:
 
     async def run(self, job: TranslationJob) -> Translation:
         started = time.monotonic()
-        between = await self._translate_to_pivot(job)
-        last = await self._second.run(self._second_job(job, between, started))
-        return _merged(between, last)
+        first = await self._translate_to_pivot(job)
+        second = await self._second.run(self._second_job(job, first, started))
+        return _with_tokens_of_both(first, second)
 
     async def stream(self, job: TranslationJob) -> TranslationStream:
         """Stream the second translation; the first must be complete before it starts."""
         started = time.monotonic()
-        between = await self._translate_to_pivot(job)
-        second = self._second.stream(self._second_job(job, between, started))
+        first = await self._translate_to_pivot(job)
+        second = self._second.stream(self._second_job(job, first, started))
         async with aclosing(second) as items:
             async for item in items:
-                yield _merged(between, item) if isinstance(item, Translation) else item
+                yield _with_tokens_of_both(first, item) if isinstance(item, Translation) else item
 
     async def _translate_to_pivot(self, job: TranslationJob) -> Translation:
         """Translate into the pivot language without alternatives and without sampling; by beam
@@ -75,17 +75,19 @@ class PivotTranslator:
         )
 
     def _second_job(
-        self, job: TranslationJob, between: Translation, started: float
+        self, job: TranslationJob, first: Translation, started: float
     ) -> TranslationJob:
-        left = job.decoding.timeout_seconds
-        if left is not None and (left := left - (time.monotonic() - started)) < _SHORTEST_SECONDS:
-            raise DeadlineExceeded(job.decoding.timeout_seconds or 0.0)
-        decoding = replace(job.decoding, timeout_seconds=left)
-        return replace(job, texts=between.texts, source=self.pivot, decoding=decoding)
+        decoding = job.decoding
+        if decoding.timeout_seconds is not None:
+            remaining_seconds = decoding.timeout_seconds - (time.monotonic() - started)
+            if remaining_seconds < _SHORTEST_SECONDS:
+                raise DeadlineExceeded(decoding.timeout_seconds)
+            decoding = replace(decoding, timeout_seconds=remaining_seconds)
+        return replace(job, texts=first.texts, source=self.pivot, decoding=decoding)
 
     def check(self, job: TranslationJob) -> None:
         """Raise RequestError for options that two models cannot fulfil."""
-        for field, value in _for_one_model(job):
+        for field, value in _options_for_one_model(job):
             message = (
                 f"needs one model that translates this pair; here it takes two, "
                 f"{self._first.card.name} and {self._second.card.name}, by way of {self.pivot}"
@@ -111,20 +113,20 @@ def _first_decoding(decoding: Decoding, card: ModelCard) -> Decoding:
     """Return the first model's recommended decoding without sampling, and with the job's beam
     search if it has one.
     """
-    own = resolve_decoding(
+    recommended = resolve_decoding(
         {"temperature": 0.0},
         card.generation,
         priority=decoding.priority,
         timeout_seconds=decoding.timeout_seconds,
         share=decoding.share,
     )
-    beam = decoding.beam or own.beam
-    return replace(own, beam=beam and replace(beam, num_hypotheses=1))
+    beam = decoding.beam or recommended.beam
+    return replace(recommended, beam=beam and replace(beam, num_hypotheses=1))
 
 
-def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
+def _options_for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
     """Yield the options of a job that need a single model."""
-    asked: dict[str, object] = {
+    options: dict[str, object] = {
         "alignments": job.returns_alignments,
         "return_attention": job.returns_attention or len(job.attention_queries),
         "return_scores": job.returns_scores,
@@ -133,13 +135,13 @@ def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
         "glossary": len(job.glossary),
         "translation_memory_id": job.memory and job.memory.id,
     }
-    return ((field, value) for field, value in asked.items() if value)
+    return ((field, value) for field, value in options.items() if value)
 
 
-def _merged(between: Translation, last: Translation) -> Translation:
+def _with_tokens_of_both(first: Translation, second: Translation) -> Translation:
     """Return the second translation with the token counts of both."""
     return replace(
-        last,
-        num_source_tokens=between.num_source_tokens + last.num_source_tokens,
-        num_generated_tokens=between.num_generated_tokens + last.num_generated_tokens,
+        second,
+        num_source_tokens=first.num_source_tokens + second.num_source_tokens,
+        num_generated_tokens=first.num_generated_tokens + second.num_generated_tokens,
     )

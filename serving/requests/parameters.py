@@ -18,7 +18,18 @@ from typing import Any, Literal, get_type_hints
 
 from serving.errors import RequestError
 
-MAX_COUNT = 2**31 - 1
+MAX_COUNT = 2**31 - 1  # what arrays of 32 bits hold
+MAX_SEED = 2**64 - 1
+MAX_BEAMS = 16
+MAX_BIAS = 100.0  # as in OpenAI's API
+MAX_WORDS = 256  # with their tokens, they are looked up after every token of a row
+MAX_WORD_TOKENS = 64
+
+TokenIds = tuple[int, ...]
+
+# What an option may need, see `Option.needs`.
+TEMPERATURE = "a temperature above 0"
+NUM_BEAMS = "num_beams"
 
 
 def require_integer(field: str, value: object, low: int, high: int = MAX_COUNT) -> None:
@@ -140,30 +151,20 @@ def option(default: Any, values: Values, help: str, **more: Any) -> Any:
 def list_options(params: type) -> tuple[Option, ...]:
     """Return the options of a class of parameters; its other fields are not for clients."""
     types = get_type_hints(params)
-    declared = (each for each in fields(params) if each.metadata)
+    declared = (f for f in fields(params) if f.metadata)
     return tuple(Option(f.name, types[f.name], f.default, **f.metadata) for f in declared)
 
 
 def check_options(params: object) -> None:
     """Raise RequestError for the first option that has a wrong value."""
-    for each in list_options(type(params)):  # type: ignore[arg-type] # classes are hashable
-        each.check(getattr(params, each.name))
+    for option in list_options(type(params)):  # type: ignore[arg-type] # classes are hashable
+        option.check(getattr(params, option.name))
 
 
 def select_options(params: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the options of a class of parameters; any may be missing."""
-    names = (each.name for each in list_options(params))
+    names = (option.name for option in list_options(params))
     return {name: values[name] for name in names if name in values}
-
-
-MAX_SEED = 2**64 - 1
-MAX_BEAMS = 16
-MAX_BIAS = 100.0
-MAX_WORDS = 256
-MAX_WORD_TOKENS = 64
-
-TEMPERATURE = "a temperature above 0"
-NUM_BEAMS = "num_beams"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +222,12 @@ class SamplingParams:
     @property
     def filters(self) -> dict[str, float]:
         """Return the values of the filters that are on, by name."""
-        values = {each.name: (getattr(self, each.name), each.default) for each in FILTER_OPTIONS}
-        return {name: value for name, (value, no_op) in values.items() if value != no_op}
+        values = {option.name: getattr(self, option.name) for option in FILTER_OPTIONS}
+        return {o.name: values[o.name] for o in FILTER_OPTIONS if values[o.name] != o.default}
 
 
 FILTER_OPTIONS: tuple[Option, ...] = tuple(
-    each for each in list_options(SamplingParams) if each.needs == TEMPERATURE
+    option for option in list_options(SamplingParams) if option.needs == TEMPERATURE
 )
 GREEDY = SamplingParams()
 
@@ -289,9 +290,6 @@ class BeamParams:
         return max(round(self.num_beams * self.patience), 1)
 
 
-TokenIds = tuple[int, ...]
-
-
 def _require_words(field: str, words: tuple[TokenIds, ...]) -> None:
     if len(words) > MAX_WORDS:
         raise RequestError(field, len(words), f"must be at most {MAX_WORDS}")
@@ -344,7 +342,7 @@ class ProcessorParams:
 
 NO_PROCESSORS = ProcessorParams()
 OPTIONS: dict[str, Option] = {
-    each.name: each
+    option.name: option
     for params in (SamplingParams, BeamParams, ProcessorParams)
-    for each in list_options(params)
+    for option in list_options(params)
 }

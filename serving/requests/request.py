@@ -168,16 +168,12 @@ class GenerationRequest:
         require_integer("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if self.timeout_seconds is not None:
             require_number("timeout_seconds", self.timeout_seconds, 0.001, MAX_TIMEOUT_SECONDS)
-        self._check_search()
-
-    def _check_search(self) -> None:
-        if self.beam is None:
-            return
-        if self.sampling.temperature > 0:
+        if self.beam is not None:
             message = "cannot be combined with num_beams"
-            raise RequestError("temperature", self.sampling.temperature, message)
-        for name, value in self.sampling.filters.items():
-            raise RequestError(name, value, "cannot be combined with num_beams")
+            if self.sampling.temperature > 0:
+                raise RequestError("temperature", self.sampling.temperature, message)
+            for name, value in self.sampling.filters.items():
+                raise RequestError(name, value, message)
 
     @property
     def source(self) -> Source:

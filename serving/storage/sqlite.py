@@ -32,7 +32,7 @@ class DatabaseThread:
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Return `work(database, *arguments)`. Cancelling does not stop it. Raises StorageError."""
         future = asyncio.wrap_future(self.start(work, *arguments))
-        future.add_done_callback(_look_at)
+        future.add_done_callback(_retrieve_error)
         return await asyncio.shield(future)
 
     def start(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
@@ -48,8 +48,8 @@ class DatabaseThread:
             raise StorageError(self._folder, error) from error
 
 
-def _look_at(future: "asyncio.Future[Any]") -> None:
-    """Look at the error of work whose caller was cancelled, so that asyncio does not log it."""
+def _retrieve_error(future: "asyncio.Future[Any]") -> None:
+    """Retrieve the error of work whose caller was cancelled, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()
 
@@ -86,7 +86,7 @@ def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
     """
     make_folder(folder)
     try:
-        with _alone(folder):
+        with _folder_lock(folder):
             return _open(folder / f"{name}.sqlite3", schema)
     except sqlite3.DatabaseError as error:
         raise StorageError(folder, error) from error
@@ -103,7 +103,7 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _folder_lock(folder: Path) -> Iterator[None]:
     """Lock the folder: switching a new database to WAL fails, without waiting, beside others."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

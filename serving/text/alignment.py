@@ -1,9 +1,8 @@
-"""Links the words of a translation with the source words that they look at, by their tokens'
-attention.
+"""Aligns the words of a translation with those of its source, by attention weights.
 
 Attention comes as one row per target token over all source tokens. Tokens are the bytes that they
-stand for; special tokens stand for none, lie nowhere in the text, and what attends to them is left
-out. It knows text and numbers only, no model.
+stand for; special tokens stand for none and have no place in the text, so that attention to them is
+left out.
 """
 
 import codecs
@@ -19,9 +18,9 @@ import numpy as np
 from serving.text.spans import Span
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# As str.split and Pharaoh's format count words; who wants punctuation apart sends it apart.
+# As str.split and Pharaoh's format count words: punctuation belongs to the word before it.
 WORD = re.compile(r"\S+")
-# As papers draw alignments: punctuation, and what is elided before a word (l', qu'), apart.
+# As papers draw alignments: punctuation, and what is elided before a word (l', qu'), is a word.
 DRAWN_WORD = re.compile(r"(?:[cdjlmnst]|\w*qu)['’](?=\w)|\w(?:\S*\w)?|[^\w\s]+", re.IGNORECASE)
 
 
@@ -68,21 +67,23 @@ class TokenizedText:
 
 
 def map_tokens_to_text(tokens: TokenizedText, text: str) -> TokenizedText:
-    """Return tokens over the text that a tokenizer has read, which it may have changed."""
+    """Return tokens with their spans in the text that was tokenized, which the tokenizer may have
+    changed.
+    """
     if text == tokens.text:
         return tokens
     places = [0] * (len(tokens.text) + 1)
-    for own, other, size in SequenceMatcher(None, text, tokens.text, False).get_matching_blocks():
+    for start, other, size in SequenceMatcher(None, text, tokens.text, False).get_matching_blocks():
         for offset in range(size):
-            places[other + offset] = own + offset
-            places[other + offset + 1] = own + offset + 1
+            places[other + offset] = start + offset
+            places[other + offset + 1] = start + offset + 1
     places = [*accumulate(places, max)]
     spans = (Span(places[span.start], places[span.end]) for span in tokens.spans)
     return TokenizedText(text, tuple(spans))
 
 
 def find_words(text: str, pattern: re.Pattern[str] = WORD) -> list[Span]:
-    """Return where the words lie; by default word i is ``text.split()[i]``."""
+    """Return the spans of the words; by default word i is ``text.split()[i]``."""
     return [Span(*match.span()) for match in pattern.finditer(text)]
 
 
@@ -133,7 +134,7 @@ def format_pharaoh(links: Iterable[Link]) -> str:
 
 
 def overlap_shares(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
-    """Return how much of each token lies in each word, of what lies in any.
+    """Return the share of each token that is in each word, of what is in any word.
 
     The result is [words, tokens], f64.
     """

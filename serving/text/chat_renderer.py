@@ -38,20 +38,20 @@ class GenerationTag(Extension):
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    made = ImmutableSandboxedEnvironment(
+    jinja = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
-    made.filters["tojson"] = _to_json
-    made.globals["raise_exception"] = _raise_exception
-    made.globals["strftime_now"] = _strftime_now
-    return made
+    jinja.filters["tojson"] = _to_json
+    jinja.globals["raise_exception"] = _raise_exception
+    jinja.globals["strftime_now"] = _strftime_now
+    return jinja
 
 
 def render(template: str, variables: dict[str, Any]) -> str:
     """Return the text of a template. Raises whatever the template does."""
     pieces: list[str] = []
     num_characters = 0
-    for piece in _compiled(template).generate(variables):
+    for piece in _compile_template(template).generate(variables):
         pieces.append(piece)
         num_characters += len(piece)
         if num_characters > MAX_CHARACTERS:
@@ -88,7 +88,7 @@ def serve() -> None:
 
 
 @lru_cache(maxsize=8)
-def _compiled(template: str) -> Template:
+def _compile_template(template: str) -> Template:
     return environment().from_string(template)
 
 

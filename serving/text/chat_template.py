@@ -2,8 +2,8 @@
 
 The template writes the whole prompt, special tokens included, so special tokens are read from what
 it writes. A message cannot forge them: where its text looks like a special token, that is cut after
-its first character and the parts are tokenised apart. Hugging Face's `apply_chat_template` leaves
-such text to be read as the special token; all other prompts are token for token the same.
+its first character and the parts are tokenised on their own. Hugging Face's `apply_chat_template`
+leaves such text to be read as the special token; all other prompts are token for token the same.
 """
 
 import json
@@ -24,7 +24,7 @@ from serving.text.reasoning_channels import CHANNEL, FINAL
 from serving.text.tokenizer import Tokenizer
 
 _PROGRAM = Path(__file__).with_name("chat_renderer.py")
-_CUT = "\U000f0000"  # for private use: no text means anything by it
+_CUT_MARK = "\U000f0000"  # for private use: no text means anything by it
 _CONTINUED = "CONTINUED_FROM_HERE "
 _END_TIMEOUT_SECONDS = 5.0
 
@@ -63,7 +63,7 @@ class ChatTemplate:
         written = tokenizer.special_tokens
         known = {name: i for name, i in special_ids.items() if i is not None and i in written}
         self._names = {name: written[i] for name, i in known.items()}
-        self._forgeries = _pattern(written.values())
+        self._special_tokens = _special_token_pattern(written.values())
         self._final = FINAL if CHANNEL in written.values() else ""
         self._renderer = TemplateProcess()
 
@@ -81,12 +81,14 @@ class ChatTemplate:
         """
         before, *others = self.text(chat).split(mark)
         if len(others) != 1:
-            raise _refusal(list(chat.messages), "the model's chat template must show a text once")
+            raise _template_error(
+                list(chat.messages), "the model's chat template must show a text once"
+            )
         return self._ids(before), self._ids(others[0] + self._final, begins=False)
 
     def _ids(self, text: str, begins: bool = True) -> TokenIds:
         """Return the ids of a part of a prompt, its beginning or not."""
-        first, *others = text.split(_CUT)
+        first, *others = text.split(_CUT_MARK)
         encode = self._tokenizer.encode if begins else self._tokenizer.encode_inside
         ids = encode(first, parse_special=True)
         for part in others:
@@ -95,36 +97,42 @@ class ChatTemplate:
 
     def text(self, chat: Chat) -> str:
         """Return the rendered chat, with the places where it must be cut."""
-        messages, given = self._from_outside(chat)
+        messages, chat_variables = self._read_chat(chat)
         if chat.continues_last:
             messages[-1] = {**messages[-1], "content": messages[-1]["content"] + _CONTINUED}
         variables = {
-            "tools": self._cut(list(chat.tools)) or None,
+            "tools": self._cut_special_tokens(list(chat.tools)) or None,
             "documents": None,
             **self._names,
-            **given,
+            **chat_variables,
             "messages": messages,
             "add_generation_prompt": chat.opens_answer,
         }
-        text = self._rendered(variables)
-        return self._continued(text, messages[-1]["content"]) if chat.continues_last else text
+        text = self._render(variables)
+        return (
+            self._cut_after_last_message(text, messages[-1]["content"])
+            if chat.continues_last
+            else text
+        )
 
-    def _from_outside(self, chat: Chat) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def _read_chat(self, chat: Chat) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return messages and variables without anything that could be a special token."""
         try:
-            return [self._cut(message) for message in chat.messages], self._cut(chat.variables)
+            return [
+                self._cut_special_tokens(message) for message in chat.messages
+            ], self._cut_special_tokens(chat.variables)
         except RecursionError:
             names = sorted(chat.variables)
             raise RequestError("chat_template_kwargs", names, "is nested too deeply") from None
 
-    def _rendered(self, variables: dict[str, Any]) -> str:
+    def _render(self, variables: dict[str, Any]) -> str:
         answer = self._renderer.render(self._template, variables)
         if (error := answer.get("error")) is not None:
-            raise _refusal(variables["messages"], f"the model's chat template: {error}")
+            raise _template_error(variables["messages"], f"the model's chat template: {error}")
         check_text("messages", answer["text"])
         return answer["text"]
 
-    def _continued(self, text: str, content: str) -> str:
+    def _cut_after_last_message(self, text: str, content: str) -> str:
         """Cut the text at the end of the last message. A template that trims it leaves no space
         there.
         """
@@ -134,14 +142,17 @@ class ChatTemplate:
             raise RequestError("continue_final_message", True, message)
         return before if after.startswith(" ") else before.rstrip()
 
-    def _cut(self, value: Any) -> Any:
+    def _cut_special_tokens(self, value: Any) -> Any:
         """Cut all text in a value from outside, so that none of it is a special token."""
         if isinstance(value, str):
-            return self._forgeries.sub(rf"\g<0>{_CUT}", value.replace(_CUT, ""))
+            return self._special_tokens.sub(rf"\g<0>{_CUT_MARK}", value.replace(_CUT_MARK, ""))
         if isinstance(value, dict):
-            return {self._cut(key): self._cut(each) for key, each in value.items()}
+            return {
+                self._cut_special_tokens(key): self._cut_special_tokens(item)
+                for key, item in value.items()
+            }
         if isinstance(value, list):
-            return [self._cut(each) for each in value]
+            return [self._cut_special_tokens(item) for item in value]
         return value
 
 
@@ -158,9 +169,9 @@ class TemplateProcess:
         line = json.dumps({"template": template, "variables": variables})
         with self._lock:
             if self._process is None:
-                self._process = _started()
+                self._process = _start_process()
                 self._end = weakref.finalize(self, _end, self._process)
-            reply = _asked(self._process, line)
+            reply = _ask(self._process, line)
             if not reply:
                 self._end()
                 self._process = None
@@ -169,7 +180,7 @@ class TemplateProcess:
         return answer
 
 
-def _started() -> "subprocess.Popen[str]":
+def _start_process() -> "subprocess.Popen[str]":
     """Start the program in a session of its own: Ctrl-C is not for it."""
     return subprocess.Popen(
         [sys.executable, "-P", str(_PROGRAM)],
@@ -181,7 +192,7 @@ def _started() -> "subprocess.Popen[str]":
     )
 
 
-def _asked(process: "subprocess.Popen[str]", line: str) -> str:
+def _ask(process: "subprocess.Popen[str]", line: str) -> str:
     """Return the answer; none of a process that has died of the question."""
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -197,7 +208,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
     process.communicate(timeout=_END_TIMEOUT_SECONDS)
 
 
-def _pattern(special_tokens: Iterable[str]) -> re.Pattern[str]:
+def _special_token_pattern(special_tokens: Iterable[str]) -> re.Pattern[str]:
     """Match the first character of whatever looks like a special token, also within another. A look
     at that character alone makes it a hundred times as fast where there are hundreds of them.
     """
@@ -208,6 +219,6 @@ def _pattern(special_tokens: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?=[{first}])(?={'|'.join(map(re.escape, longer))}).", re.DOTALL)
 
 
-def _refusal(messages: list[dict[str, Any]], message: str) -> RequestError:
+def _template_error(messages: list[dict[str, Any]], message: str) -> RequestError:
     roles = [message.get("role") for message in messages]
     return RequestError("messages", roles, message)

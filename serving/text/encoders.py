@@ -24,12 +24,12 @@ _SINGLE_SPACES = [
 def without_text_start(tokenizer: Spec) -> dict[str, Any]:
     """Return a `tokenizer.json` without what it does where a text begins."""
     normalizer, pre_tokenizer = (
-        _without(tokenizer.get(name)) for name in ("normalizer", "pre_tokenizer")
+        _remove_text_start(tokenizer.get(name)) for name in ("normalizer", "pre_tokenizer")
     )
     parts = (tokenizer.get("pre_tokenizer") or {}).get("pretokenizers", ())
     if _parts_words_twice(parts):
         rest = [part for part in parts if part["type"] != "WhitespaceSplit"]
-        pre_tokenizer = _without({"type": "Sequence", "pretokenizers": rest})
+        pre_tokenizer = _remove_text_start({"type": "Sequence", "pretokenizers": rest})
         steps = [normalizer] if normalizer else []
         normalizer = {"type": "Sequence", "normalizers": [*steps, *_SINGLE_SPACES]}
     return {**tokenizer, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
@@ -42,12 +42,12 @@ def _parts_words_twice(parts: Sequence[Spec]) -> bool:
     return {"WhitespaceSplit", "Metaspace"} <= {str(part["type"]) for part in parts}
 
 
-def _without(step: Spec | None) -> Spec | None:
+def _remove_text_start(step: Spec | None) -> Spec | None:
     if step is None or _is_start(step):
         return None
     for name in ("normalizers", "pretokenizers"):
         if name in step:
-            parts = map(_without, step[name])
+            parts = map(_remove_text_start, step[name])
             return {**step, name: [part for part in parts if part is not None]}
     changes: dict[str, Any] = {
         "Metaspace": {"prepend_scheme": "never"},
@@ -75,12 +75,12 @@ class Encoders:
         text = _read(path)
         whole = _open(path, text)
         spec = _complete(path, json.loads(text))
-        self._charsmap, rest = _charsmap_apart(path, spec)
+        self._charsmap, rest = _split_charsmap(path, spec)
         self.outline = {**spec, "model": _without_vocabulary(spec["model"])}
         self._text = json.dumps(rest)  # takes a tenth of the memory of what it holds
-        self._made: dict[tuple[bool, bool], Any] = {}
+        self._encoders: dict[tuple[bool, bool], Any] = {}
         if rest is spec:
-            self._made[False, False] = _as_asked(whole, parse_special=False)
+            self._encoders[False, False] = _configure(whole, parse_special=False)
 
     def normalise(self, text: str) -> str:
         """Return the text that all tokenizers here take."""
@@ -92,17 +92,17 @@ class Encoders:
         """
         if self._charsmap is None:
             return text, range(len(text) + 1)
-        found: tuple[str, list[int]] = self._charsmap.normalize(text, with_offsets=True)
-        return found
+        normalized: tuple[str, list[int]] = self._charsmap.normalize(text, with_offsets=True)
+        return normalized
 
     def get(self, inside: bool = False, parse_special: bool = False) -> Any:
         """Return a tokenizer, made when it is first needed.
 
         inside: for a text that goes on from another one.
         """
-        encoder = self._made.get((inside, parse_special))
+        encoder = self._encoders.get((inside, parse_special))
         if encoder is None:
-            encoder = self._made[inside, parse_special] = self._make(inside, parse_special)
+            encoder = self._encoders[inside, parse_special] = self._make(inside, parse_special)
         return encoder
 
     def _make(self, inside: bool, parse_special: bool) -> Any:
@@ -113,7 +113,7 @@ class Encoders:
             if changed == spec:
                 return self.get(False, parse_special)
             text = json.dumps(changed)
-        return _as_asked(_open(self._path, text), parse_special)
+        return _configure(_open(self._path, text), parse_special)
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _without_vocabulary(model: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in model.items() if key not in ("vocab", "merges")}
 
 
-def _as_asked(encoder: Any, parse_special: bool) -> Any:
+def _configure(encoder: Any, parse_special: bool) -> Any:
     encoder.encode_special_tokens = not parse_special
     encoder.no_truncation()
     encoder.no_padding()
@@ -169,7 +169,7 @@ def _open(path: Path, text: str) -> Any:
         raise BundleError(path, [f"not a tokenizer: {error}"]) from None
 
 
-def _charsmap_apart(
+def _split_charsmap(
     path: Path, spec: dict[str, Any]
 ) -> tuple[SentencePieceNormalizer | None, dict[str, Any]]:
     """Return the rules of sentencepiece that a text is first normalised by, if there are any, and

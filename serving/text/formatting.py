@@ -2,14 +2,26 @@
 
 import re
 
+from serving.text.end_marks import (
+    CLAUSE_END_MARKS,
+    CLOSING_MARKS,
+    COMMAS,
+    SCRIPT_END_MARKS,
+    SENTENCE_END_MARKS,
+)
+
 _TAGS = r"(?:\s|<[^<>]*>)*"
 _FIRST_LETTER = re.compile(rf"^({_TAGS})([^\W\d_])")
 # Of a text that is read from its end, where a run of marks is looked at once.
-_LAST_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？]*)")
+_LAST_MARKS = re.compile(rf"((?:\s|>[^<>]*<)*)([{SENTENCE_END_MARKS}]*)")
 _ENDS_WITH_WORD = re.compile(r"\w(?:[\s)\]}'’\"”»]|<[^<>]*>)*\Z")
-_ENDS_SENTENCE = re.compile(r"[.!?…。！？｡।॥؟۔።։။][\"'”»)\]]*\Z")
-_LAST_CLAUSE_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？,;:，；：、]*)")
-_SENTENCE_MARKS = frozenset(".!?…。！？")
+_ENDS_SENTENCE = re.compile(
+    rf"[{SENTENCE_END_MARKS}{SCRIPT_END_MARKS}][{re.escape(CLOSING_MARKS)}]*\Z"
+)
+_LAST_CLAUSE_MARKS = re.compile(
+    rf"((?:\s|>[^<>]*<)*)([{SENTENCE_END_MARKS}{CLAUSE_END_MARKS}{COMMAS}]*)"
+)
+_SENTENCE_MARKS = frozenset(SENTENCE_END_MARKS)
 _KEEPS_CAPITAL = re.compile(rf"{_TAGS}(?:I\b|[^\W\d_]\w*[A-Z])")  # I, NATO, McDonald
 LANGUAGES_WITH_CAPITALIZED_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
 
@@ -34,11 +46,11 @@ def match_end_marks(source: str, translation: str) -> str:
     if the source ends with a word. Marks are left as the target language writes them where both
     have some.
     """
-    wanted, own = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
-    assert wanted is not None and own is not None  # they match nothing at least
-    if wanted[2] and not own[2]:
-        text = translation[: len(translation) - own.end()]
-        return text + wanted[2][::-1] + own[1][::-1]
+    source_end, end = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
+    assert source_end is not None and end is not None  # they match nothing at least
+    if source_end[2] and not end[2]:
+        text = translation[: len(translation) - end.end()]
+        return text + source_end[2][::-1] + end[1][::-1]
     return remove_added_end_marks(source, translation)
 
 
@@ -67,15 +79,15 @@ def format_sentence_start(source: str, translation: str, language: str) -> str:
     """Return the translation of a part of a sentence that goes on, with the mark of its source at
     its end where the model has ended a sentence.
     """
-    wanted = _LAST_CLAUSE_MARKS.match(source[::-1])
-    own = _LAST_CLAUSE_MARKS.match(translation[::-1])
-    assert wanted is not None and own is not None  # they match nothing at least
-    if not (set(own[2]) <= _SENTENCE_MARKS or (wanted[2] and own[2] == ",")):
+    source_end = _LAST_CLAUSE_MARKS.match(source[::-1])
+    end = _LAST_CLAUSE_MARKS.match(translation[::-1])
+    assert source_end is not None and end is not None  # they match nothing at least
+    if not (set(end[2]) <= _SENTENCE_MARKS or (source_end[2] and end[2] == ",")):
         return translation
-    mark = wanted[2][::-1]
+    mark = source_end[2][::-1]
     if language == "fr" and mark in (";", ":"):
         mark = " " + mark
-    return translation[: len(translation) - own.end()] + mark + own[1][::-1]
+    return translation[: len(translation) - end.end()] + mark + end[1][::-1]
 
 
 def format_sentence_rest(source: str, translation: str, language: str) -> str:

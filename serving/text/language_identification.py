@@ -43,7 +43,8 @@ _OTHER_CODES = {
     "zh": ("zh", "wuu", "yue"),
 }
 _NONE = "zxx"  # the model's code of what is in no language, such as base64
-# A text that somebody wants translated here is rather in a language that is read here.
+# A text that somebody wants translated here is rather in a language that is read here: another one
+# counts for more only if it is more than 33 times as likely.
 _WEIGHT_OF_OTHERS = 0.03
 _UNCERTAIN = 0.5  # below it, what the texts of one request have in common says more
 _JOINED_CHARACTERS = 4_000

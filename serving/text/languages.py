@@ -1,7 +1,9 @@
 """Languages by the codes that people and models write for them.
 
 Models say `eng_Latn`, `en_XX`, `fra` or `pt_BR`, clients `en`, `EN-US`, `eng` or `pt-br`. A code is
-a language and perhaps a script and a region, apart by `-` or `_` (BCP 47). A client's means
+a language and perhaps a script and a region, with `-` or `_` between them (BCP 47).
+
+The code of a client means
 
 1. the model's code that is the same, capitals and `_` aside; else
 2. all codes of the same language, unless both name a script, or a region, and not the same one; of

@@ -1,5 +1,5 @@
-"""Puts source words in the place of unknown tokens, and missing placeholders into a translation, by
-attention.
+"""Copies from the source what a translation lacks, to where attention says: words for unknown
+tokens, and missing placeholders.
 """
 
 import re
@@ -15,7 +15,7 @@ from serving.text.alignment import (
 )
 from serving.text.spans import Span
 
-BARE_WORD = re.compile(r"\w(?:\S*\w)?|[^\w\s]+")  # punctuation around a word is apart from it
+BARE_WORD = re.compile(r"\w(?:\S*\w)?|[^\w\s]+")  # punctuation around a word is a word of its own
 
 
 def placeholder_pattern(names: Iterable[str]) -> re.Pattern[str]:
@@ -45,7 +45,7 @@ def replace_unknown(
             replaced.append(b"")
         else:
             copied = source.text[word.start : word.end]
-            replaced.append(_spaced(b"".join(replaced), piece, copied))
+            replaced.append(_with_space_before(b"".join(replaced), piece, copied))
         last = word
     return replaced
 
@@ -63,14 +63,21 @@ def replace_placeholders(
 
     attention: [target tokens, source tokens]
     """
-    wanted, present = (find_words(text.text, placeholders) for text in (source, target))
-    missing = _missing(source.text, wanted, target.text, present)
+    source_placeholders, target_placeholders = (
+        find_words(text.text, placeholders) for text in (source, target)
+    )
+    missing = _find_missing(source.text, source_placeholders, target.text, target_placeholders)
     if not missing:
         return target.text
-    source_words = _words_around(source.text, wanted)
-    target_words = _words_around(target.text, present)
+    source_words = _words_between(source.text, source_placeholders)
+    target_words = _words_between(target.text, target_placeholders)
     matrix = word_attention(attention, target, source, target_words, source_words)
-    places = _Places(target.text, target_words, matrix, kept=_texts(source.text, wanted))
+    places = _TargetWords(
+        target.text,
+        target_words,
+        matrix,
+        placeholder_texts=_slice_texts(source.text, source_placeholders),
+    )
     for placeholder in missing:
         places.put(
             source.text[placeholder.start : placeholder.end], source_words.index(placeholder)
@@ -78,16 +85,20 @@ def replace_placeholders(
     return places.text
 
 
-class _Places:
+class _TargetWords:
     """The target's words, each of which can make room once.
 
     matrix: [target words, source words]
     """
 
-    def __init__(self, text: str, words: list[Span], matrix: Array, kept: list[str]) -> None:
+    def __init__(
+        self, text: str, words: list[Span], matrix: Array, placeholder_texts: list[str]
+    ) -> None:
         self._text, self._words, self._matrix = text, words, matrix
         self._best = matrix.argmax(axis=1).tolist()
-        self._free = {i for i, word in enumerate(_texts(text, words)) if word not in kept}
+        self._free = {
+            i for i, word in enumerate(_slice_texts(text, words)) if word not in placeholder_texts
+        }
         self._replaced: list[tuple[Span, str]] = []
         self._appended: list[str] = []
 
@@ -126,20 +137,22 @@ class _Places:
         return self._words[word].end == self._words[word + 1].start
 
 
-def _missing(source: str, wanted: list[Span], target: str, present: list[Span]) -> list[Span]:
+def _find_missing(
+    source: str, placeholders: list[Span], target: str, present: list[Span]
+) -> list[Span]:
     """Return the source's placeholders that the target has not, or not as often: then the last
     ones.
     """
-    left = Counter(_texts(target, present))
+    num_unused = Counter(_slice_texts(target, present))
     missing = []
-    for span, placeholder in zip(wanted, _texts(source, wanted), strict=True):
-        left[placeholder] -= 1
-        if left[placeholder] < 0:
+    for span, placeholder in zip(placeholders, _slice_texts(source, placeholders), strict=True):
+        num_unused[placeholder] -= 1
+        if num_unused[placeholder] < 0:
             missing.append(span)
     return missing
 
 
-def _words_around(text: str, placeholders: list[Span]) -> list[Span]:
+def _words_between(text: str, placeholders: list[Span]) -> list[Span]:
     """Return placeholders, and the bare words and the punctuation between them."""
     words, start = [], 0
     for placeholder in placeholders:
@@ -153,11 +166,11 @@ def _bare_words(text: str, start: int, end: int) -> list[Span]:
     return [Span(*match.span()) for match in BARE_WORD.finditer(text, start, end)]
 
 
-def _texts(text: str, spans: Iterable[Span]) -> list[str]:
+def _slice_texts(text: str, spans: Iterable[Span]) -> list[str]:
     return [text[span.start : span.end] for span in spans]
 
 
-def _spaced(before: bytes, piece: bytes, word: str) -> bytes:
+def _with_space_before(before: bytes, piece: bytes, word: str) -> bytes:
     """Return the word with the space that its piece began with, or one where a special token had
     none.
     """

@@ -1,6 +1,6 @@
 """Cuts a text into segments a translation model can take, and puts their translations back.
 
-Lines are kept apart, sentences within a line are found by sentencex (Wikimedia, about 300
+Lines are separate, sentences within a line are found by sentencex (Wikimedia, about 300
 languages), those that it cuts after abbreviations are joined again, and a sentence that is still
 too long is cut at the safest place near its middle.
 """
@@ -44,7 +44,7 @@ _ZERO_WIDTH_JOINER = "\u200d"
 
 
 class Splitting(StrEnum):
-    """Describes where a text is cut, apart from where it is too long.
+    """Where a text is cut, besides where it is too long.
 
     SENTENCES: at the ends of sentences, and at line breaks but those within a wrapped sentence.
     LINES: at the ends of sentences and at all line breaks.

@@ -1,10 +1,10 @@
-"""A stretch of a text."""
+"""Spans of characters in a text."""
 
 from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Marks the characters [start, end) of a text."""
+    """The characters [start, end) of a text."""
 
     start: int
     end: int

@@ -14,30 +14,30 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str], includes: bool = False) -> None:
         self._stops, self._includes = tuple(stops), includes
-        self._held = ""
-        self.found = False
+        self._pending = ""
+        self.has_stopped = False
 
     def push(self, text: str) -> str:
         """Return the text before a stop string, or with it, so far as it is certain."""
         if not self._stops:
             return text
-        text = self._held + text
+        text = self._pending + text
         starts = ((text.find(stop), len(stop)) for stop in self._stops)
         whole = [(start + length, start) for start, length in starts if start >= 0]
         if whole:
-            self.found, self._held = True, ""
+            self.has_stopped, self._pending = True, ""
             end, start = min(whole)
             return text[: end if self._includes else start]
-        num_held = self._num_held(text)
-        self._held = text[len(text) - num_held :]
-        return text[: len(text) - num_held]
+        num_pending = self._num_pending(text)
+        self._pending = text[len(text) - num_pending :]
+        return text[: len(text) - num_pending]
 
     def finish(self) -> str:
         """Return what was held back, once no more text comes."""
-        held, self._held = self._held, ""
+        held, self._pending = self._pending, ""
         return held
 
-    def _num_held(self, text: str) -> int:
+    def _num_pending(self, text: str) -> int:
         """Measure the longest end of `text` that begins a stop string."""
         longest = max(map(len, self._stops)) - 1
         for length in range(min(longest, len(text)), 0, -1):

@@ -17,7 +17,7 @@ _LETTER = rf"[^\W{_WITHOUT_SPACES}]"
 _WORD = re.compile(rf"[{_WITHOUT_SPACES}]|{_LETTER}+")
 # Letters, with hyphens among them; what is elided, as in "l'eau", is a word of its own.
 HYPHENATED_WORD = re.compile(rf"[{_WITHOUT_SPACES}]|{_LETTER}+(?:-{_LETTER}+)*")
-_LONGEST_RUN = 8  # words by which longer terms are told apart
+_LONGEST_RUN = 8  # words of a term that are compared
 
 
 class TextWords:

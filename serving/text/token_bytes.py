@@ -42,7 +42,7 @@ class Writer:
     def __init__(self, table: TokenTable, begins_text: bool) -> None:
         self._table = table
         self._leading = table.leading if begins_text else 0
-        self._held = b" " if table.drops_last_space and not begins_text else b""
+        self._pending_space = b" " if table.drops_last_space and not begins_text else b""
 
     def push_all(self, token_ids: Iterable[int]) -> list[bytes]:
         """Return what each token adds."""
@@ -62,8 +62,8 @@ class Writer:
         piece = self._table.token_bytes[token_id]
         piece, self._leading = without_leading(piece, self._leading)
         if self._table.drops_last_space and piece:
-            piece = self._held + piece
-            self._held = b" " if piece.endswith(b" ") else b""
+            piece = self._pending_space + piece
+            self._pending_space = b" " if piece.endswith(b" ") else b""
             piece = piece.removesuffix(b" ")
         return piece
 
@@ -78,7 +78,7 @@ def without_leading(piece: bytes, num_spaces: int) -> tuple[bytes, int]:
 
 
 @dataclass
-class _Names:
+class _TokenNames:
     """How tokens are written, while decoders change it step by step.
 
     as_bytes: of those that are bytes already.
@@ -98,46 +98,46 @@ def token_table(decoder: Spec | None, names: Iterable[str]) -> TokenTable:
 
     names: of every token id, empty for one that has no text.
     """
-    table = _Names(list(names), {})
+    table = _TokenNames(list(names), {})
     if decoder is None:  # the library puts spaces between tokens
-        _parted_words(table)
+        _space_separated(table)
     else:
         _apply(decoder, table)
     written = (table.as_bytes.get(i, text.encode()) for i, text in enumerate(table.texts))
     return TokenTable(tuple(written), table.leading, table.drops_last_space)
 
 
-def _apply(step: Spec, table: _Names) -> None:
+def _apply(step: Spec, table: _TokenNames) -> None:
     apply = _STEPS.get(str(step["type"]))
     if apply is None:
         raise UnknownDecoder(f"decoder {step['type']} is not supported")
     apply(step, table)
 
 
-def _sequence(step: Spec, table: _Names) -> None:
+def _sequence(step: Spec, table: _TokenNames) -> None:
     for part in step["decoders"]:
         _apply(part, table)
 
 
-def _byte_level(step: Spec, table: _Names) -> None:
+def _byte_level(step: Spec, table: _TokenNames) -> None:
     byte_of = {character: byte for byte, character in enumerate(_byte_characters())}
     for token_id, text in enumerate(table.texts):
         if all(character in byte_of for character in text):
             table.as_bytes[token_id] = bytes(byte_of[character] for character in text)
 
 
-def _byte_fallback(step: Spec, table: _Names) -> None:
+def _byte_fallback(step: Spec, table: _TokenNames) -> None:
     for token_id, text in enumerate(table.texts):
         if match := _BYTE.fullmatch(text):
             table.as_bytes[token_id] = bytes([int(match[1], 16)])
 
 
-def _metaspace(step: Spec, table: _Names) -> None:
+def _metaspace(step: Spec, table: _TokenNames) -> None:
     table.change(lambda text: text.replace(step["replacement"], " "))
     table.leading = int(step.get("prepend_scheme", "always") != "never")
 
 
-def _replace(step: Spec, table: _Names) -> None:
+def _replace(step: Spec, table: _TokenNames) -> None:
     pattern = step["pattern"]
     if "String" in pattern:
         table.change(lambda text: text.replace(pattern["String"], step["content"]))
@@ -147,43 +147,43 @@ def _replace(step: Spec, table: _Names) -> None:
         raise UnknownDecoder(f"decoder Replace of {pattern['Regex']!r} is not supported")
 
 
-def _strip(step: Spec, table: _Names) -> None:
+def _strip(step: Spec, table: _TokenNames) -> None:
     if step["content"] != " " or step["stop"]:
         raise UnknownDecoder(f"decoder Strip of {step['content']!r} is not supported")
     table.leading = step["start"]
 
 
-def _word_piece(step: Spec, table: _Names) -> None:
+def _word_piece(step: Spec, table: _TokenNames) -> None:
     if step["cleanup"]:
         raise UnknownDecoder("decoder WordPiece with cleanup is not supported")
     prefix = step["prefix"]
 
-    def written(name: str) -> str:
+    def piece_text(name: str) -> str:
         return name.removeprefix(prefix) if name.startswith(prefix) else f" {name}"
 
-    table.change(lambda name: written(name) if name else "")
+    table.change(lambda name: piece_text(name) if name else "")
     table.leading = 1
 
 
-def _bpe(step: Spec, table: _Names) -> None:
+def _bpe(step: Spec, table: _TokenNames) -> None:
     table.change(lambda name: name.replace(step["suffix"], " "))
     table.drops_last_space = True
 
 
-def _parted_words(table: _Names) -> None:
+def _space_separated(table: _TokenNames) -> None:
     table.change(lambda name: name and name + " ")
     table.drops_last_space = True
 
 
-def _nothing(step: Spec, table: _Names) -> None:
+def _unchanged(step: Spec, table: _TokenNames) -> None:
     """Leave tokens alone: writing them one after another joins them."""
 
 
-_STEPS: dict[str, Callable[[Spec, _Names], None]] = {
+_STEPS: dict[str, Callable[[Spec, _TokenNames], None]] = {
     "Sequence": _sequence,
     "ByteLevel": _byte_level,
     "ByteFallback": _byte_fallback,
-    "Fuse": _nothing,
+    "Fuse": _unchanged,
     "Metaspace": _metaspace,
     "Replace": _replace,
     "Strip": _strip,

@@ -38,7 +38,7 @@ def tool_call_grammar(functions: list[ToolFunction], must_call: bool, several: b
     """Return the grammar, in Lark's notation, of an answer that may call these, or must."""
     more = f' ("\\n{TOOL_CALL_BEGIN}" call)*' if several else ""
     calls = f"call{more}"
-    rules = [f'start: "{TOOL_CALL_BEGIN}" {calls}'] if must_call else _text_or(calls)
+    rules = [f'start: "{TOOL_CALL_BEGIN}" {calls}'] if must_call else _plain_text_or(calls)
     names = " | ".join(f"function_{number}" for number in range(len(functions)))
     rules.append(f'call: "\\n" ({names}) "\\n{TOOL_CALL_END}"')
     for number, function in enumerate(functions):
@@ -49,7 +49,7 @@ def tool_call_grammar(functions: list[ToolFunction], must_call: bool, several: b
     return "\n".join(rules)
 
 
-def _text_or(calls: str) -> list[str]:
+def _plain_text_or(calls: str) -> list[str]:
     """Allow text without a call, or any that ends where the first one begins."""
     return [
         f"start: PLAIN | head {calls}",
@@ -74,59 +74,59 @@ class ToolCallParser:
     """Reads an answer that comes in pieces, and tells its text from its calls."""
 
     def __init__(self) -> None:
-        self._left = ""
+        self._buffer = ""
         self._is_inside = False  # a call whose arguments have begun
         self.num_calls = 0
 
     def push(self, text: str) -> Iterator[AnswerDelta]:
         """Yield what is certain."""
-        self._left += text
-        while (piece := self._next()) is not None:
+        self._buffer += text
+        while (piece := self._next_delta()) is not None:
             yield piece
 
     def finish(self) -> Iterator[AnswerDelta]:
         """Yield what is left where the answer was cut."""
         if self._is_inside:
-            if self._left and not self._left.startswith(_CLOSE[:2]):
-                yield AnswerDelta(self._left, self.num_calls - 1)
-        elif self._left.strip() and not self._left.startswith(TOOL_CALL_BEGIN):
-            yield AnswerDelta(self._left)
-        self._left = ""
+            if self._buffer and not self._buffer.startswith(_CLOSE[:2]):
+                yield AnswerDelta(self._buffer, self.num_calls - 1)
+        elif self._buffer.strip() and not self._buffer.startswith(TOOL_CALL_BEGIN):
+            yield AnswerDelta(self._buffer)
+        self._buffer = ""
 
-    def _next(self) -> AnswerDelta | None:
+    def _next_delta(self) -> AnswerDelta | None:
         if self._is_inside:
-            return self._arguments()
+            return self._read_arguments()
         if self.num_calls:  # between calls there is nothing to tell
-            self._left = self._left.lstrip("\n")
-        if self._left.startswith(TOOL_CALL_BEGIN):
-            return self._begun()
-        return self._text_before(TOOL_CALL_BEGIN)
+            self._buffer = self._buffer.lstrip("\n")
+        if self._buffer.startswith(TOOL_CALL_BEGIN):
+            return self._read_head()
+        return self._take_text_before(TOOL_CALL_BEGIN)
 
-    def _begun(self) -> AnswerDelta | None:
+    def _read_head(self) -> AnswerDelta | None:
         """Read the head of a call, once it is whole."""
-        head = _HEAD.match(self._left, len(TOOL_CALL_BEGIN))
+        head = _HEAD.match(self._buffer, len(TOOL_CALL_BEGIN))
         if head is None:
             return None
-        self._left = self._left[head.end() :]
+        self._buffer = self._buffer[head.end() :]
         self._is_inside = True
         self.num_calls += 1
         return AnswerDelta("", self.num_calls - 1, json.loads(head[1]))
 
-    def _arguments(self) -> AnswerDelta | None:
+    def _read_arguments(self) -> AnswerDelta | None:
         number = self.num_calls - 1
-        if (piece := self._text_before(_CLOSE)) is not None:
+        if (piece := self._take_text_before(_CLOSE)) is not None:
             return AnswerDelta(piece.text, number)
-        if self._left.startswith(_CLOSE):
+        if self._buffer.startswith(_CLOSE):
             self._is_inside = False
-            self._left = self._left.removeprefix(_CLOSE)
-            return self._next()
+            self._buffer = self._buffer.removeprefix(_CLOSE)
+            return self._next_delta()
         return None
 
-    def _text_before(self, mark: str) -> AnswerDelta | None:
+    def _take_text_before(self, mark: str) -> AnswerDelta | None:
         """Take what stands before a mark, or before what may become one."""
-        place = self._left.find(mark)
-        end = len(self._left) - _overlap(self._left, mark) if place < 0 else place
-        text, self._left = self._left[:end], self._left[end:]
+        place = self._buffer.find(mark)
+        end = len(self._buffer) - _overlap(self._buffer, mark) if place < 0 else place
+        text, self._buffer = self._buffer[:end], self._buffer[end:]
         return AnswerDelta(text) if text else None
 
 

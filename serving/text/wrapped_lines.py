@@ -5,11 +5,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
 from serving.text.abbreviations import ends_with_abbreviation, word_set
+from serving.text.end_marks import (
+    CLAUSE_END_MARKS,
+    CLOSING_MARKS,
+    SCRIPT_END_MARKS,
+    SENTENCE_END_MARKS,
+)
 from serving.text.function_words import FUNCTION_WORDS, FUNCTION_WORDS_OF_ALL
 
-_CLOSING = "\"'”’»›)]}*_~` \t"
+_CLOSING = CLOSING_MARKS + "*_~` \t"  # and marks of Markdown
 _OPENING_MARKS = "\"'“„‘«‹([{¿¡*_~` \t"
-_ENDS = tuple(".!?…:;。！？：；؟।۔")
+_ENDS = tuple(SENTENCE_END_MARKS + SCRIPT_END_MARKS + CLAUSE_END_MARKS)
 _ITEM = re.compile(
     r"\s*(?:[-*+•◦‣▪●○·–—>#|]|\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{1,4})[.)](?:\s|$)|\[[ xX]?\]|```|~~~)"
 )
@@ -136,8 +142,8 @@ def _begins_small(line: str) -> bool:
 
 
 def _first_word(line: str) -> str:
-    found = _WORD_OF_LINE.search(line)
-    return found.group().lower() if found else ""
+    match = _WORD_OF_LINE.search(line)
+    return match.group().lower() if match else ""
 
 
 def _last_word(line: str) -> str:

@@ -56,7 +56,10 @@ class TranslationUnit:
 
 def variant_language(attributes: Mapping[str, str]) -> str:
     """Return the language of a `tuv` as it is written; empty if it has none."""
-    return next((attributes[name] for name in _LANGUAGE_ATTRIBUTES if attributes.get(name)), "")
+    for name in _LANGUAGE_ATTRIBUTES:
+        if language := attributes.get(name):
+            return language
+    return ""
 
 
 def declared_source(attributes: Mapping[str, str]) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.bundling.running import GraphRows, levels
+from export.bundling.running import GraphRows, pixel_values
 from serving.bundle.opening import open_bundle
 from serving.requests.request import Picture
 from tests.reference_models import is_language_model
@@ -55,7 +55,7 @@ def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
     module, pairs = load_module(load_checkpoint(checkpoint)), (examples.sources, examples.targets)
     found = [
         teacher_forced_log_probabilities(
-            module, levels(source) if isinstance(source, Picture) else source, target
+            module, pixel_values(source) if isinstance(source, Picture) else source, target
         ).numpy()
         for source, target in zip(*pairs, strict=True)
     ]

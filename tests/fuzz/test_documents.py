@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.documents.formats.pdf_reader import answer
+from serving.documents.formats.pdf_reader import extract_text
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
 from serving.glossaries.entries import EntriesFormat, GlossaryPair, parse_entries
@@ -76,7 +76,7 @@ def test_archives(tmp_path: Path, extension: str) -> None:
 def test_pdf_files(tmp_path: Path) -> None:
     def check(content: bytes) -> None:
         (tmp_path / "a.pdf").write_bytes(content)
-        assert answer(tmp_path / "a.pdf")
+        assert extract_text(tmp_path / "a.pdf")
 
     fuzz(damaged(pdf.BOOK), check)
 

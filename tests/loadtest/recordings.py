@@ -8,16 +8,16 @@ import numpy as np
 
 from loadtest.records import (
     GeneratorSample,
+    MeasuringWindow,
     Recording,
     RecordWriter,
     Request,
-    Run,
+    RunRecord,
     ServerSample,
-    Window,
 )
 
 
-def run_of(**changes: Any) -> Run:
+def run_of(**changes: Any) -> RunRecord:
     fields: dict[str, Any] = {
         "started_at": "2026-01-01T00:00:00Z",
         "url": "http://127.0.0.1:1/",
@@ -26,7 +26,7 @@ def run_of(**changes: Any) -> Run:
         "settings": {},
         "objective": None,
     }
-    return Run(**{**fields, **changes})
+    return RunRecord(**{**fields, **changes})
 
 
 def request_of(intended: float, end: float, **changes: Any) -> Request:
@@ -60,7 +60,7 @@ def recording_of(
     is_complete: bool = True,
     **run: Any,
 ) -> Recording:
-    window = Window(opened=opened, closed=closed)
+    window = MeasuringWindow(opened=opened, closed=closed)
     return Recording(
         run_of(**run), [*requests], [*server], [*generator], window, is_complete=is_complete
     )

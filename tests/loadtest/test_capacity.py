@@ -16,7 +16,7 @@ from loadtest import capacity as searching
 from loadtest.capacity import LOWEST_PART, Prober, find_capacity, run_search, search_plan
 from loadtest.cli import loadtest
 from loadtest.options import ReportOptions, SearchOptions
-from loadtest.plan import Plan
+from loadtest.plan import LoadPlan
 from loadtest.records import LoadTestError, Recording
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.loads import capacity, load_value
@@ -25,7 +25,7 @@ from tests.loadtest.recordings import recording_of, simulated
 URL = "http://127.0.0.1:1/"
 CAPACITY = SearchOptions(find_capacity=True, precision=0.2, sweep=None)
 OBJECTIVE = ReportOptions(objective={"ttft_p95_ms": 200.0})
-Run = Callable[[Plan, Path], Recording]
+Run = Callable[[LoadPlan, Path], Recording]
 
 
 def options(*arguments: str) -> dict[str, Any]:
@@ -38,9 +38,9 @@ class Server:
     """Makes a recording for each plan, and remembers the plans."""
 
     def __init__(self) -> None:
-        self.plans: list[Plan] = []
+        self.plans: list[LoadPlan] = []
 
-    def __call__(self, plan: Plan, path: Path) -> Recording:
+    def __call__(self, plan: LoadPlan, path: Path) -> Recording:
         self.plans.append(plan)
         arrivals: dict[str, Any] = {"kind": plan.arrivals.kind}
         if plan.arrivals.is_closed_loop:
@@ -111,7 +111,7 @@ def test_a_sweep_runs_the_loads_it_is_given(tmp_path: Path) -> None:
 def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path) -> None:
     server = Server()
 
-    def dying(plan: Plan, path: Path) -> Recording:
+    def dying(plan: LoadPlan, path: Path) -> Recording:
         if len(server.plans) == 2:
             raise LoadTestError("gone")
         return server(plan, path)
@@ -124,7 +124,7 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_interrupted_ends_the_search(tmp_path: Path) -> None:
-    def interrupted(plan: Plan, path: Path) -> Recording:
+    def interrupted(plan: LoadPlan, path: Path) -> Recording:
         return recording_of([], closed=plan.duration_seconds / 2)
 
     with pytest.raises(LoadTestError, match="interrupted at 1"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from loadtest.generator.run import run_plan
-from loadtest.plan import ArrivalPlan, Plan, WorkPlan
+from loadtest.plan import ArrivalPlan, LoadPlan, WorkPlan
 from loadtest.statistics.figures import Figures, figures_of
 from tests.loadtest.mock_server import Behaviour, mock_server
 
@@ -28,7 +28,7 @@ def measured(
 ) -> tuple[Figures, Log]:
     """The figures of a run, and what the server says that it did."""
     with mock_server(behaviour) as url:
-        plan = Plan(
+        plan = LoadPlan(
             url=url,
             arrivals=arrivals,
             work=work,

@@ -9,11 +9,11 @@ from loadtest.records import (
     CLOSED_LOOP,
     GeneratorSample,
     LoadTestError,
+    MeasuringWindow,
     Record,
     Recording,
     RecordWriter,
     ServerSample,
-    Window,
     line_of,
     read_recording,
 )
@@ -25,7 +25,7 @@ RECORDS: list[Record] = [
     request_of(1.25, 1.9, tokens=(1.3, 1.32)),
     request_of(1.25, 1.9, outcome="HTTP 500", status=500, detail="arrêté"),
     GeneratorSample(time=2.0, cpu=0.5, lag_ms=0.4),
-    Window(opened=1.0, closed=2.5),
+    MeasuringWindow(opened=1.0, closed=2.5),
 ]
 
 
@@ -58,7 +58,7 @@ def test_a_killed_run_ends_with_its_last_record(tmp_path: Path) -> None:
         file.write(line_of(RECORDS[2])[:40])
     recording = read_recording(path)
     assert not recording.is_complete
-    assert recording.window == Window(opened=1.0, closed=2.0)
+    assert recording.window == MeasuringWindow(opened=1.0, closed=2.0)
     assert len(recording.requests) == 2
 
 
@@ -102,7 +102,7 @@ def test_a_closed_loop_counts_by_ends_and_an_open_one_by_intentions() -> None:
         request_of(2.9, 3.1),
         request_of(3.0, 3.5),
     ]
-    window = Window(opened=1.0, closed=3.0)
+    window = MeasuringWindow(opened=1.0, closed=3.0)
     closed = Recording(run_of(arrivals={"kind": CLOSED_LOOP}), requests, [], [], window)
     opened = Recording(run_of(arrivals={"kind": "poisson"}), requests, [], [], window)
     assert closed.counted() == requests[1:3]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.layers.equations import CELLS, activated, gaussian
+from models.layers.equations import CELLS, apply_gate, gaussian
 from models.layers.recurrent import Readout, RecurrentCell, RecurrentWeight
 
 
@@ -45,8 +45,8 @@ def test_maxout_takes_the_larger_of_neighbours() -> None:
 
 def test_a_gate_multiplies_what_is_fed_forward() -> None:
     first, up = torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 5.0])
-    assert activated(torch.relu, first).tolist() == [0.0, 2.0]
-    assert activated(torch.relu, first, up).tolist() == [0.0, 10.0]
+    assert apply_gate(torch.relu, first).tolist() == [0.0, 2.0]
+    assert apply_gate(torch.relu, first, up).tolist() == [0.0, 10.0]
 
 
 def test_a_gaussian_falls_off_by_half_a_window() -> None:

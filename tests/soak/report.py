@@ -9,14 +9,14 @@ from loadtest.reporting.document import (
     BAD,
     GOOD,
     Cell,
-    Document,
     Notes,
-    Section,
-    Table,
+    ReportDocument,
+    ReportSection,
+    ReportTable,
     Tile,
     Tiles,
 )
-from loadtest.reporting.plots import Axis, Curve, Plot, from_zero
+from loadtest.reporting.plots import Curve, Plot, PlotAxis, from_zero
 from tests.soak.clients import Record
 from tests.soak.measures import Sample, Series, series
 
@@ -49,7 +49,7 @@ class Soak:
         return is_flat and not self.record.wrong and not self.num_late
 
 
-def document(soak: Soak) -> Document:
+def document(soak: Soak) -> ReportDocument:
     ends = soak.record.ends
     names = sorted({name for name, _ in ends})
     rows = [[Cell(name), *(Cell(f"{ends[name, end]:,}") for end in _ENDS)] for name in names]
@@ -60,14 +60,14 @@ def document(soak: Soak) -> Document:
     parts = Counter(part for _, part in soak.kills)
     killed = ", ".join(f"{part} {number}" for part, number in parts.items()) or "none"
     sections = [
-        Section("Does it hold?", [Tiles([*_tiles(soak, totals)])]),
-        Section("How requests ended", [Table(["", *_ENDS], rows)]),
-        Section("Over time", [*_plots(soak)], is_brief=False),
+        ReportSection("Does it hold?", [Tiles([*_tiles(soak, totals)])]),
+        ReportSection("How requests ended", [ReportTable(["", *_ENDS], rows)]),
+        ReportSection("Over time", [*_plots(soak)], is_brief=False),
     ]
     if soak.record.wrong:
-        sections.insert(1, Section("Wrong", [Notes(soak.record.wrong[:20], is_warning=True)]))
+        sections.insert(1, ReportSection("Wrong", [Notes(soak.record.wrong[:20], is_warning=True)]))
     subtitle = f"{soak.seconds / 60:.0f} minutes; killed: {killed}"
-    return Document("Soak of attendant serve", subtitle, sections)
+    return ReportDocument("Soak of attendant serve", subtitle, sections)
 
 
 def _tiles(soak: Soak, totals: Counter[str]) -> list[Tile]:
@@ -92,7 +92,7 @@ def _plots(soak: Soak) -> list[Plot]:
     for name, title in _FIGURES.items():
         found = soak.figure(name)
         minutes = found.seconds / 60
-        x = Axis("minutes", 0.0, max(1.0, soak.seconds / 60))
+        x = PlotAxis("minutes", 0.0, max(1.0, soak.seconds / 60))
         curve = Curve(title, minutes, found.values, "one")
         caption = "Shaded: after a kill."
         plots.append(Plot(title, caption, x, from_zero("", found.values), [curve], outside=kills))

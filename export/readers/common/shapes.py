@@ -388,8 +388,12 @@ def _mamba(config: MambaConfig) -> Shapes:
 
 
 def _mamba2(config: Mamba2Config) -> Shapes:
-    dim, heads, channels = config.d_model, (config.num_heads,), sum(config.convolved.values())
-    matrices = {f"mixer.{part}": (size, dim) for part, size in config.projected.items()}
+    dim, heads, channels = (
+        config.d_model,
+        (config.num_heads,),
+        sum(config.convolution_sizes.values()),
+    )
+    matrices = {f"mixer.{part}": (size, dim) for part, size in config.projection_sizes.items()}
     matrices["mixer.output"] = (dim, config.inner_dim)
     layer = linear_shapes(matrices, bias=config.imported.biases) | norm_shapes(
         ["norm"], dim, bias=False

@@ -10,147 +10,133 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.shapes import Shapes, linear_shapes
-from export.readers.common.weights import (
-    Merged,
-    Shape,
-    Table,
-    TensorReference,
-    WeightReader,
-    WeightSource,
-    read_weights,
-)
-from export.readers.toolkits.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
+from export.readers.common.shapes import STACKS, Shapes, linear_shapes
+from export.readers.common.weights import Merged, Names, Shape, TensorReference, WeightSource
+from export.readers.toolkits.fairseq_lstm import ADAPTIVE_SOFTMAX
+from export.readers.toolkits.fairseq_transformer import FIRST_POSITION, SOURCE, TARGET
+from export.readers.toolkits.toolkit import ToolkitModel, ToolkitReader
 from models.architectures.fconv.config import FConvConfig
 from models.safetensors import Array
 
 OTHER_RESIDUAL = re.compile(r"\(\s*\d+\s*,\s*\d+\s*,\s*(?!1\s*,?\s*\))")  # of (dim, kernel, 2)
-IGNORED = (r"decoder\.version", r".*\._linearized_weight")
 
 
-class FairseqConvolutional(FairseqReader):
-    """Reads configuration and weights of one checkpoint."""
+def read_options(reader: ToolkitReader) -> dict[str, Any]:
+    _refuse_what_differs(reader)
+    positions = reader.matrix_shapes(*(f"{stack}.embed_positions.weight" for stack in STACKS))
+    longest = [max(rows - FIRST_POSITION, 0) for rows, _ in positions]
+    counts = {stack: reader.count_layers(f"{stack}.convolutions.{{}}.bias") for stack in STACKS}
+    return {
+        "architecture": "fconv",
+        "tied_embeddings": False,
+        "embedding_dim": reader.dim,
+        "readout_dim": _weight_shape(reader, "decoder.fc2", 2)[0],
+        "encoder": [_read_layer(reader, "encoder", n) for n in range(counts["encoder"])],
+        "decoder": [
+            {
+                **_read_layer(reader, "decoder", n),
+                "attends": f"decoder.attention.{n}.in_projection.bias" in reader.tensors,
+            }
+            for n in range(counts["decoder"])
+        ],
+        "max_source_tokens": longest[0],
+        "max_target_tokens": longest[1],
+    }
 
-    def values(self) -> dict[str, Any]:
-        """Read options of ours."""
-        self._refuse_what_differs()
-        positions = self.model.dims(
-            *(f"{s}.embed_positions.weight" for s in ("encoder", "decoder"))
-        )
-        longest = [max(rows - FIRST_POSITION, 0) for rows, _ in positions]
-        return {
-            "architecture": "fconv",
-            "vocab_size": self.target_words,
-            "source_vocab_size": self.source_words,
-            "tied_embeddings": False,
-            "embedding_dim": self.dim,
-            "readout_dim": self._rows("decoder.fc2"),
-            "encoder": [self._layer("encoder", n) for n in range(self._count("encoder"))],
-            "decoder": [self._decoder_layer(n) for n in range(self._count("decoder"))],
-            "max_source_tokens": longest[0],
-            "max_target_tokens": longest[1],
-        }
 
-    def _refuse_what_differs(self) -> None:
-        for stack in ("encoder", "decoder"):
-            if OTHER_RESIDUAL.search(self.options.word(f"{stack}_layers", "")):
-                self.options.refuse(f"{stack}_layers", "must add what the layer before has made")
-        if "decoder.adaptive_softmax.head.weight" in self.tensors:
-            self.options.refuse("adaptive_softmax_cutoff")
+def _refuse_what_differs(reader: ToolkitReader) -> None:
+    for stack in STACKS:
+        if OTHER_RESIDUAL.search(reader.options.word(f"{stack}_layers", "")):
+            reader.options.refuse(f"{stack}_layers", "must add what the layer before has made")
+    if ADAPTIVE_SOFTMAX in reader.tensors:
+        reader.options.refuse("adaptive_softmax_cutoff")
 
-    def _count(self, stack: str) -> int:
-        return self.model.count(f"{stack}.convolutions.{{}}.bias")
 
-    def _layer(self, stack: str, number: int) -> dict[str, Any]:
-        """Return the output size of a layer and its number of words, from its convolution."""
-        kernel, _, channels = self._shape(f"{stack}.convolutions.{number}", 3)
-        return {"dim": channels // 2, "kernel_size": kernel}
+def _read_layer(reader: ToolkitReader, stack: str, number: int) -> dict[str, Any]:
+    """Return the output size of a layer and its number of words, from its convolution."""
+    kernel, _, channels = _weight_shape(reader, f"{stack}.convolutions.{number}", 3)
+    return {"dim": channels // 2, "kernel_size": kernel}
 
-    def _decoder_layer(self, number: int) -> dict[str, Any]:
-        attends = f"decoder.attention.{number}.in_projection.bias" in self.tensors
-        return self._layer("decoder", number) | {"attends": attends}
 
-    def _rows(self, name: str) -> int:
-        return self._shape(name, 2)[0]
+def _weight_shape(reader: ToolkitReader, name: str, num_dims: int) -> Shape:
+    """Return the shape of a weight, normalised or not. Raises CheckpointError."""
+    names = f"{name}.weight_v", f"{name}.weight"
+    stored = next((n for n in names if n in reader.tensors), None)
+    shape = reader.tensors.stored[stored].shape if stored else ()
+    if len(shape) == num_dims:
+        return shape
+    problem = f"{stored} has shape {shape}" if stored else f"{names[0]} is missing"
+    reader.problems.append(problem)
+    raise reader.error()
 
-    def _shape(self, name: str, num_dims: int) -> Shape:
-        """Take the shape of a weight, normalised or not. Raises CheckpointError."""
-        names = f"{name}.weight_v", f"{name}.weight"
-        found = next((n for n in names if n in self.tensors), None)
-        shape = self.tensors.stored[found].shape if found else ()
-        if len(shape) == num_dims:
-            return shape
-        self.model.problems.append(
-            f"{found} has shape {shape}" if found else f"{names[0]} is missing"
-        )
-        raise self.model.error()
 
-    def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Return readers of all weights by our names."""
-        names: dict[Any, str | WeightSource] = {
-            "source_embedding.weight": SOURCE,
-            "target_embedding.weight": TARGET,
-            "output.weight": self._output(config),
-            "output_bias": "decoder.fc3.bias",
-        }
-        for stack in ("encoder", "decoder"):
-            positions = f"{stack}.embed_positions.weight"
-            names[f"{stack}.positions"] = TensorReference(positions, skipped=FIRST_POSITION)
-        shapes = fconv_shapes(config)
-        for ours, theirs in _linears(config):
-            names |= self._linear(ours, theirs, shapes[f"{ours}.weight"])
-        for ours, theirs in _convolutions(config):
-            names |= self._convolution(ours, theirs)
-        return read_weights(shapes, Table(names, {}, IGNORED), self.tensors)
-
-    def _output(self, config: FConvConfig) -> str | WeightSource:
-        """Take the target's table for a shared output."""
-        if self.options.flag("share_input_output_embed", False):
-            self.tensors.drop(r"decoder\.fc3\.weight")
-            return TARGET
+def list_names(reader: ToolkitReader, config: FConvConfig) -> Names:
+    names: dict[Any, str | WeightSource] = {
+        "source_embedding.weight": SOURCE,
+        "target_embedding.weight": TARGET,
+        "output_bias": "decoder.fc3.bias",
+    }
+    for stack in STACKS:
+        positions = f"{stack}.embed_positions.weight"
+        names[f"{stack}.positions"] = TensorReference(positions, skipped=FIRST_POSITION)
+    if reader.options.flag("share_input_output_embed", False):
+        reader.tensors.drop(r"decoder\.fc3\.weight")
+        names["output.weight"] = TARGET
+    else:
         shape = (config.vocab_size, config.readout_dim)
-        return self._linear("output", "decoder.fc3", shape)["output.weight"]
-
-    def _linear(self, ours: str, theirs: str, shape: Shape) -> dict[Any, str | WeightSource]:
-        weight, bias = f"{ours}.weight", {f"{ours}.bias": f"{theirs}.bias"}
-        if f"{theirs}.weight" in self.tensors:
-            return {weight: f"{theirs}.weight", **bias}
-        parts = {f"{theirs}.weight_g": (shape[0], 1), f"{theirs}.weight_v": shape}
-        return {weight: Merged(parts, normalised), **bias}
-
-    def _convolution(self, ours: str, theirs: str) -> dict[Any, str | WeightSource]:
-        """Turn [kernel, in, out] to [out, kernel * in]. Lengths are those of channels, in versions
-        before the second those of places.
-        """
-        shape = self._shape(theirs, 3)
-        weight, bias = f"{ours}.weight", {f"{ours}.bias": f"{theirs}.bias"}
-        if f"{theirs}.weight" in self.tensors:
-            return {weight: Merged({f"{theirs}.weight": shape}, _side_by_side), **bias}
-        lengths, places = f"{theirs}.weight_g", (shape[0], 1, 1)
-        is_old = lengths in self.tensors and self.tensors.stored[lengths].shape == places
-        parts = {lengths: places if is_old else (1, 1, shape[2]), f"{theirs}.weight_v": shape}
-        return {weight: Merged(parts, lambda g, v: _side_by_side(normalised(g, v))), **bias}
+        names["output.weight"] = _linear_weight(reader, "decoder.fc3", shape)
+    shapes = fconv_shapes(config)
+    for ours, theirs in _list_linears(config):
+        names[f"{ours}.weight"] = _linear_weight(reader, theirs, shapes[f"{ours}.weight"])
+        names[f"{ours}.bias"] = f"{theirs}.bias"
+    for stack, number, *_ in _list_layers(config):
+        ours = f"{stack}.layers.{number}.convolution.linear"
+        theirs = f"{stack}.convolutions.{number}"
+        names[f"{ours}.weight"] = _convolution_weight(reader, theirs)
+        names[f"{ours}.bias"] = f"{theirs}.bias"
+    return names
 
 
-def normalised(lengths: Array, directions: Array) -> Array:
-    """Return a weight with vectors of the given lengths along an axis, if there are lengths (weight
-    normalisation).
+def _linear_weight(reader: ToolkitReader, name: str, shape: Shape) -> str | Merged:
+    if f"{name}.weight" in reader.tensors:
+        return f"{name}.weight"
+    parts = {f"{name}.weight_g": (shape[0], 1), f"{name}.weight_v": shape}
+    return Merged(parts, scale_directions)
+
+
+def _convolution_weight(reader: ToolkitReader, name: str) -> Merged:
+    """Turn [kernel, in, out] to [out, kernel * in]. Lengths are those of channels, in versions
+    before the second those of places.
+    """
+    tensors, shape = reader.tensors, _weight_shape(reader, name, 3)
+    if f"{name}.weight" in tensors:
+        return Merged({f"{name}.weight": shape}, _flatten_kernel)
+    lengths, places = f"{name}.weight_g", (shape[0], 1, 1)
+    is_old = lengths in tensors and tensors.stored[lengths].shape == places
+    parts = {lengths: places if is_old else (1, 1, shape[2]), f"{name}.weight_v": shape}
+    return Merged(parts, lambda g, v: _flatten_kernel(scale_directions(g, v)))
+
+
+def scale_directions(lengths: Array, directions: Array) -> Array:
+    """Return the weight whose vectors have these directions and lengths (weight normalisation).
+
+    lengths: with a size of 1 for the axes of a vector.
     """
     axes = tuple(axis for axis, size in enumerate(lengths.shape) if size == 1)
     squares = np.square(directions, dtype=np.float64).sum(axes, keepdims=True)
     return (directions * (lengths / np.sqrt(squares))).astype(np.float32)
 
 
-def _side_by_side(weight: Array) -> Array:
+def _flatten_kernel(weight: Array) -> Array:
     return weight.transpose(2, 0, 1).reshape(weight.shape[2], -1)
 
 
-def _linears(config: FConvConfig) -> Iterator[tuple[str, str]]:
+def _list_linears(config: FConvConfig) -> Iterator[tuple[str, str]]:
     """List linear layers, by our name and theirs."""
-    for stack in ("encoder", "decoder"):
+    for stack in STACKS:
         yield f"{stack}.input", f"{stack}.fc1"
         yield f"{stack}.output", f"{stack}.fc2"
-    for stack, number, _, in_dim, dim in _layers(config):
+    for stack, number, _, in_dim, dim in _list_layers(config):
         if in_dim != dim:
             yield f"{stack}.layers.{number}.projection", f"{stack}.projections.{number}"
     for number, layer in enumerate(config.decoder):
@@ -160,12 +146,7 @@ def _linears(config: FConvConfig) -> Iterator[tuple[str, str]]:
             yield f"{ours}.output", f"{theirs}.out_projection"
 
 
-def _convolutions(config: FConvConfig) -> Iterator[tuple[str, str]]:
-    for stack, number, *_ in _layers(config):
-        yield f"{stack}.layers.{number}.convolution.linear", f"{stack}.convolutions.{number}"
-
-
-def _layers(config: FConvConfig) -> Iterator[tuple[str, int, int, int, int]]:
+def _list_layers(config: FConvConfig) -> Iterator[tuple[str, int, int, int, int]]:
     """List layers: stack, number, kernel, and how many numbers go in and come out."""
     for stack, layers in (("encoder", config.encoder), ("decoder", config.decoder)):
         in_dim = layers[0].dim
@@ -177,7 +158,7 @@ def _layers(config: FConvConfig) -> Iterator[tuple[str, int, int, int, int]]:
 def fconv_shapes(config: FConvConfig) -> Shapes:
     """Return the shapes of all weights of models without tied tables."""
     dim = config.embedding_dim
-    found: Shapes = {
+    shapes: Shapes = {
         "source_embedding.weight": (config.source_vocabulary, dim),
         "target_embedding.weight": (config.vocab_size, dim),
         "output.weight": (config.vocab_size, config.readout_dim),
@@ -191,7 +172,7 @@ def fconv_shapes(config: FConvConfig) -> Shapes:
         "decoder.input": (config.decoder[0].dim, dim),
         "decoder.output": (config.readout_dim, config.decoder[-1].dim),
     }
-    for stack, number, kernel, in_dim, size in _layers(config):
+    for stack, number, kernel, in_dim, size in _list_layers(config):
         name = f"{stack}.layers.{number}"
         matrices[f"{name}.convolution.linear"] = (2 * size, kernel * in_dim)
         if in_dim != size:
@@ -200,4 +181,13 @@ def fconv_shapes(config: FConvConfig) -> Shapes:
         if layer.attends:
             matrices[f"decoder.layers.{number}.query"] = (dim, layer.dim)
             matrices[f"decoder.layers.{number}.output"] = (layer.dim, dim)
-    return found | linear_shapes(matrices, bias=True)
+    return shapes | linear_shapes(matrices, bias=True)
+
+
+CONVOLUTIONAL = ToolkitModel(
+    {},
+    read_options,
+    fconv_shapes,
+    list_names,
+    ignored=(r"decoder\.version", r".*\._linearized_weight"),
+)

@@ -27,7 +27,7 @@ class Waiting:
     answer: "asyncio.Future[str]"
 
 
-class Translator:
+class BatchingTranslator:
     """Translates batches, several side by side."""
 
     def __init__(self, model: str, num_workers: int, num_cores: int, kind: str) -> None:
@@ -48,27 +48,27 @@ class Translator:
         return [self._target.decode(result.hypotheses[0]) for result in results]
 
 
-async def work(queue: "asyncio.Queue[Waiting]", translator: Translator, pool: Any) -> None:
+async def work(queue: "asyncio.Queue[Waiting]", translator: BatchingTranslator, pool: Any) -> None:
     """Translate what waits, batch after batch."""
     loop = asyncio.get_running_loop()
     while True:
         batch = [await queue.get()]
         while len(batch) < LARGEST_BATCH and not queue.empty():
             batch.append(queue.get_nowait())
-        texts = [each.text for each in batch]
-        longest = max(each.max_new_tokens for each in batch)
+        texts = [request.text for request in batch]
+        longest = max(request.max_new_tokens for request in batch)
         try:
             done = await loop.run_in_executor(pool, translator.translate, texts, longest)
         except Exception as error:  # it belongs to those who asked
-            for each in batch:
-                each.answer.set_exception(error)
+            for request in batch:
+                request.answer.set_exception(error)
             continue
-        for each, text in zip(batch, done, strict=True):
-            if not each.answer.done():
-                each.answer.set_result(text)
+        for request, text in zip(batch, done, strict=True):
+            if not request.answer.done():
+                request.answer.set_result(text)
 
 
-def application(web: Any, translator: Translator, num_workers: int) -> Any:
+def application(web: Any, translator: BatchingTranslator, num_workers: int) -> Any:
     """Make the HTTP application."""
     queue: asyncio.Queue[Waiting] = asyncio.Queue()
     pool = ThreadPoolExecutor(num_workers)
@@ -88,21 +88,21 @@ def application(web: Any, translator: Translator, num_workers: int) -> Any:
         for task in tasks:
             task.cancel()
 
-    made = web.Application()
-    made.add_routes([web.post("/translate", translate), web.get("/health", health)])
-    made.cleanup_ctx.append(run_workers)
-    return made
+    app = web.Application()
+    app.add_routes([web.post("/translate", translate), web.get("/health", health)])
+    app.cleanup_ctx.append(run_workers)
+    return app
 
 
 def main(model: str, port: str, workers: str, cores: str, kind: str) -> None:
     try:
         web = importlib.import_module("aiohttp.web")
-        translator = Translator(model, int(workers), int(cores), kind)
+        translator = BatchingTranslator(model, int(workers), int(cores), kind)
     except ImportError as error:
         print(error, file=sys.stderr)
         raise SystemExit(NOT_INSTALLED) from error
-    made = application(web, translator, int(workers))
-    web.run_app(made, host="127.0.0.1", port=int(port), print=None)
+    app = application(web, translator, int(workers))
+    web.run_app(app, host="127.0.0.1", port=int(port), print=None)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ FirstToken = Callable[[], None]
 Run = Callable[[FirstToken], Any]  # the argument is called when the first token is there
 
 
-class Worker(Protocol):
+class PeerProcess(Protocol):
     version: str
 
     def prepare(self, order: dict[str, Any]) -> Run:
@@ -31,7 +31,7 @@ class Worker(Protocol):
         """Return token ids, a text or a vector for each input, from the result of that function."""
 
 
-def answer(make_worker: Callable[[], Worker]) -> None:
+def answer(make_worker: Callable[[], PeerProcess]) -> None:
     """Create the worker and answer orders until the input ends."""
     lines = _open_output()
     try:
@@ -51,7 +51,7 @@ def _open_output() -> TextIO:
     return lines
 
 
-def _run(worker: Worker, order: dict[str, Any]) -> dict[str, Any]:
+def _run(worker: PeerProcess, order: dict[str, Any]) -> dict[str, Any]:
     run = worker.prepare(order)
     first: list[float] = []
     clock, processor = time.perf_counter(), time.process_time()

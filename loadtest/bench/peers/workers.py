@@ -96,11 +96,11 @@ class Transformers:
         batches = cut(places, order["batch"] or FILE_BATCH)
 
         def run(_: Any) -> dict[int, list[int]]:
-            found: dict[int, list[int]] = {}
+            token_ids: dict[int, list[int]] = {}
             for batch in batches:
                 rows = self._generate([ids[place] for place in batch], order)
-                found.update(zip(batch, rows, strict=True))
-            return found
+                token_ids.update(zip(batch, rows, strict=True))
+            return token_ids
 
         return run
 
@@ -123,8 +123,8 @@ class Transformers:
                 do_sample=False,
                 max_new_tokens=order["max_new_tokens"],
             )
-        found: list[list[int]] = generated.tolist()
-        return found
+        token_ids: list[list[int]] = generated.tolist()
+        return token_ids
 
 
 class Slimt:
@@ -143,7 +143,9 @@ class Slimt:
         texts = self._inputs[slice(*order["inputs"])]
         calls = [[text] for text in texts] if order["calls"] == "each" else [texts]
         translate = self._service.translate
-        return lambda _: [each for call in calls for each in translate(self._model, call)]
+        return lambda _: [
+            translation for call in calls for translation in translate(self._model, call)
+        ]
 
     def outputs(self, raw: list[Any]) -> list[str]:
         return [response.target.text for response in raw]
@@ -185,14 +187,14 @@ class LlamaCpp:
         """Generate greedily and past the end of a text, without the states of an earlier run."""
 
         def run(first_token: Any) -> list[list[int]]:
-            found = []
+            vectors = []
             for prompt in self._prompts[slice(*order["inputs"])]:
                 self._model.reset()
                 tokens = self._model.generate(prompt, temp=0.0, repeat_penalty=1.0)
                 ids = [next(tokens)]
                 first_token()
-                found.append(ids + [next(tokens) for _ in range(order["max_new_tokens"] - 1)])
-            return found
+                vectors.append(ids + [next(tokens) for _ in range(order["max_new_tokens"] - 1)])
+            return vectors
 
         return run
 
@@ -281,8 +283,8 @@ class OnnxRuntime:
                 rows = list(pool.map(encode, batches))
             return {
                 place: row
-                for batch, found in zip(batches, rows, strict=True)
-                for place, row in zip(batch, found, strict=True)
+                for batch, vectors in zip(batches, rows, strict=True)
+                for place, row in zip(batch, vectors, strict=True)
             }
 
         return run

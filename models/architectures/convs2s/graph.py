@@ -39,9 +39,9 @@ class ConvS2SGraph(ConvolutionalGraph[ConvS2SConfig]):
         for layer in range(self.config.decoder_layers):
             name, inputs = f"decoder.blocks.{layer}", self.remember(x, layer, dim)
             x = self._add(x, self._convolve(inputs, f"{name}.convolution", size))
-            found = attend(self.linear(x, f"{name}.attention.query", dim, self.dim) + embedded)
+            attended = attend(self.linear(x, f"{name}.attention.query", dim, self.dim) + embedded)
             output, layout = f"{name}.attention.output", self.heads.layout
-            x = self._add(x, self.linear(found, output, self.dim, dim, layout))
+            x = self._add(x, self.linear(attended, output, self.dim, dim, layout))
         return self.linear(x, "decoder.output", dim, self.dim)
 
     def _convolve(self, windows: Value, name: str, kernel_size: int) -> Value:

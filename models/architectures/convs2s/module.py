@@ -97,7 +97,7 @@ class ConvolutionalDecoder(nn.Module):
         self.input = scaled_linear(config.embedding_dim, dim, variance=1 - config.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.decoder_layers))
         self.output = scaled_linear(dim, config.embedding_dim)
-        self.kept = [(config.decoder_kernel_size - 1, dim)] * config.decoder_layers
+        self.window_shapes = [(config.decoder_kernel_size - 1, dim)] * config.decoder_layers
 
 
 class ConvS2S(ConvolutionalTranslator):

@@ -21,8 +21,8 @@ class FConvGraph(ConvolutionalGraph[FConvConfig]):
         words = VocabularyGraph(layers, config, dims, num_source_words=num_source_words)
         in_dims = [config.decoder[0].dim, *(each.dim for each in config.decoder)]
         sizes = zip(config.decoder, in_dims, strict=False)
-        kept = [(layer.kernel_size - 1) * in_dim for layer, in_dim in sizes]
-        super().__init__(config, layers, words, dim, kept)
+        window_sizes = [(layer.kernel_size - 1) * in_dim for layer, in_dim in sizes]
+        super().__init__(config, layers, words, dim, window_sizes)
         self.alignment_heads = tuple(range(sum(each.attends for each in config.decoder)))
 
     @property
@@ -39,8 +39,8 @@ class FConvGraph(ConvolutionalGraph[FConvConfig]):
             name, size = f"encoder.layers.{number}", layer.kernel_size * in_dim
             windows = neighbours(self.layers, x.where(within, 0), layer.kernel_size)
             convolution = f"{name}.convolution"
-            found = gated_convolution(self.layers, windows, convolution, size, layer.dim)
-            x, in_dim = self._add(found, x, name, in_dim, layer.dim), layer.dim
+            convolved = gated_convolution(self.layers, windows, convolution, size, layer.dim)
+            x, in_dim = self._add(convolved, x, name, in_dim, layer.dim), layer.dim
         return self.linear(x, "encoder.output", in_dim, self.dim)
 
     def decode(self, embedded: Value, attend: Callable[[Value], Value]) -> Value:
@@ -58,10 +58,10 @@ class FConvGraph(ConvolutionalGraph[FConvConfig]):
             x, in_dim = self._add(hidden, x, name, in_dim, layer.dim), layer.dim
         return self.linear(x, "decoder.output", in_dim, self.config.readout_dim)
 
-    def _add(self, found: Value, x: Value, name: str, in_dim: int, dim: int) -> Value:
+    def _add(self, attended: Value, x: Value, name: str, in_dim: int, dim: int) -> Value:
         """Add the input of a residual block, projected where the sizes differ (3.4)."""
         read = x if in_dim == dim else self.linear(x, f"{name}.projection", in_dim, dim)
-        return (found + read) * HALF_VARIANCE
+        return (attended + read) * HALF_VARIANCE
 
 
 build = FConvGraph.build

@@ -29,8 +29,8 @@ class ResidualConvolution(nn.Module):
         self.convolution = GatedConvolution(dim, kernel_size, dropout, in_dim)
         self.projection = nn.Identity() if in_dim == dim else scaled_linear(in_dim, dim)
 
-    def add(self, found: Tensor, x: Tensor) -> Tensor:
-        return (found + self.projection(x)) * HALF_VARIANCE
+    def add(self, attended: Tensor, x: Tensor) -> Tensor:
+        return (attended + self.projection(x)) * HALF_VARIANCE
 
 
 class FConvEncoder(nn.Module):
@@ -100,7 +100,7 @@ class FconvDecoder(nn.Module):
         )
         # Attention and sums make values smaller: this makes readouts as large as in convs2s.
         self.output = scaled_linear(dims[-1], config.readout_dim, variance=4.0)
-        self.kept = [
+        self.window_shapes = [
             (layer.kernel_size - 1, dim) for layer, dim in zip(config.decoder, dims, strict=False)
         ]
 

@@ -58,13 +58,13 @@ class GPTNeoXAttention(Attention):
         self.key_norm = norm(config.kv_heads) if imported.qk_norm else nn.Identity()
 
     def queries(self, x: Tensor) -> Tensor:
-        return self.query_norm(self._limited(super().queries(x)))
+        return self.query_norm(self._limit(super().queries(x)))
 
     def keys_values(self, x: Tensor) -> KeysValues:
         keys, values = map(self._limited, super().keys_values(x))
         return self.key_norm(keys), values
 
-    def _limited(self, x: Tensor) -> Tensor:
+    def _limit(self, x: Tensor) -> Tensor:
         return x if self.limit is None else x.clamp(-self.limit, self.limit)
 
 

@@ -8,7 +8,7 @@ from export.layers.attention import AttentionSizes, positions_from_one
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.experts import mixture_of_experts
-from export.layers.positions import rotary_tables, rotated
+from export.layers.positions import rotary_tables, rotate
 from models.architectures.llama.config import LATENT_EPSILON, LatentAttention, LlamaConfig
 from models.layers.position_tables import query_growth
 
@@ -50,7 +50,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             window=config.window_of(layer),
             cap=config.imported.attention_cap,
             sinks=self._sinks_of(layer) if config.imported.attention_sinks else None,
-            value_layout=None if latent is None else layout.of_first(latent.value_size),
+            value_layout=None if latent is None else layout.with_first(latent.value_size),
         )
 
     def project_heads(self, x: Value, name: str, heads: AttentionSizes) -> Value:
@@ -123,12 +123,17 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             "key": (inner, latent.size, rest),
             "value": (inner, latent.size, heads.output_layout),
         }
-        found = {
-            part: linear(given, [f"{name}.{part}"], dim, [config.num_heads * to.size], into=to)
-            for part, (given, dim, to) in parts.items()
+        queries_keys_values = {
+            part: linear(source, [f"{name}.{part}"], dim, [config.num_heads * to.size], into=to)
+            for part, (source, dim, to) in parts.items()
         }
-        keys = found["key"].reshape(0, 0, -1, heads.head_dim) + shared
-        return self.graph.op.Concat(found["query"], keys.reshape(0, 0, -1), found["value"], axis=-1)
+        keys = queries_keys_values["key"].reshape(0, 0, -1, heads.head_dim) + shared
+        return self.graph.op.Concat(
+            queries_keys_values["query"],
+            keys.reshape(0, 0, -1),
+            queries_keys_values["value"],
+            axis=-1,
+        )
 
     def _normalise_latent(self, x: Value, name: str, size: int) -> Value:
         return self.layers.rms_norm(x, f"{name}_norm", size, LATENT_EPSILON)
@@ -152,7 +157,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         layers have the same table.
         """
         tables = self._rotary_of(0)
-        return x if tables is None else rotated(x, self.positions, tables, num_heads)
+        return x if tables is None else rotate(x, self.positions, tables, num_heads)
 
     def _normalise(self, x: Value, name: str, heads: AttentionSizes, num_heads: int) -> Value:
         """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020), or all

@@ -124,7 +124,9 @@ class Llama(DecoderOnly):
         )
         tables = [config.table_of(layer) for layer in range(config.num_layers)]
         distinct = list(dict.fromkeys(tables))
-        self.rotaries = nn.ModuleList(Rotary(config.context_length, *each) for each in distinct)
+        self.rotaries = nn.ModuleList(
+            Rotary(config.context_length, *options) for options in distinct
+        )
         self.rotary_of = [distinct.index(table) for table in tables]
         self.apply(initialise)
 

@@ -246,8 +246,8 @@ class DeepLstmnGraph(LstmnGraph):
     def _fuse(self, gates: Value, source_inputs: list[Value]) -> tuple[Value, Value, Value]:
         graph = self.graph
         x_query, x_gate = source_inputs
-        found = self._attend(x_query + graph.state_input(self.source_query))
-        context, memory = graph.split(found, [self.dim] * 2)
+        attended = self._attend(x_query + graph.state_input(self.source_query))
+        context, memory = graph.split(attended, [self.dim] * 2)
         names, sizes = ["fusion.gate_context", "fusion.query_context"], [self.dim, self.query_dim]
         gate, next_query, readout = self._project_context(context, names, sizes)
         graph.next_state(self.source_query, next_query)

@@ -152,8 +152,8 @@ class LuongBridge:
         op, dim = self.graph.op, self.config.hidden_dim // self.config.num_directions
         size = dim * self.config.num_layers
         bridged = []
-        for part, each in enumerate(zip(*last, strict=True)):
-            joined = op.Concat(*each, axis=-1).reshape(0, -1, size)
+        for part, states in enumerate(zip(*last, strict=True)):
+            joined = op.Concat(*states, axis=-1).reshape(0, -1, size)
             linear = self.layers.linear(joined, [f"bridge.parts.{part}"], size, [size], bias=True)
             flat = linear.relu().reshape(0, -1)
             bridged.append(self.graph.split(flat, [dim] * len(last)))

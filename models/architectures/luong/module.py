@@ -323,8 +323,8 @@ class ReluBridge(Bridge):
 
     def forward(self, last: Sequence[CellState]) -> CellStates:
         bridged = []
-        for layer, each in zip(self.parts, zip(*last, strict=True), strict=True):
-            joined = torch.cat(each, -1).unflatten(-1, (-1, layer.in_features))
+        for layer, states in zip(self.parts, zip(*last, strict=True), strict=True):
+            joined = torch.cat(states, -1).unflatten(-1, (-1, layer.in_features))
             bridged.append(torch.relu(layer(joined)).flatten(1).chunk(len(last), -1))
         return super().forward(list(zip(*bridged, strict=True)))
 

@@ -28,11 +28,11 @@ class MambaLayer:
         self._config, self._layers, self._graph = config, layers, layers.graph
         self._name, inner = f"layers.{number}", config.inner_dim
         self._convolution = CausalConvolutionGraph(layers, number, inner, config.conv_kernel_size)
-        self.kept = updated_in_place(layers, f"kept.{number}", inner, config.state_dim, 1)
+        self.ssm_state = updated_in_place(layers, f"kept.{number}", inner, config.state_dim, 1)
 
     @property
     def states(self) -> list[StateSpec]:
-        return [self._convolution.window, self.kept]
+        return [self._convolution.window, self.ssm_state]
 
     def build(self, u: Value, tokens: RealTokens) -> Value:
         config, layers, inner = self._config, self._layers, self._config.inner_dim
@@ -56,7 +56,7 @@ class MambaLayer:
             c,
             b,
             x * dt,
-            graph.state_input(self.kept),
+            graph.state_input(self.ssm_state),
             (dt.unsqueeze(3) * self._a()).reshape(0, 0, inner * dim),
             q_num_heads=1,
             kv_num_heads=inner,
@@ -64,18 +64,18 @@ class MambaLayer:
             scale=1.0,
             _outputs=2,
         )
-        graph.next_state(self.kept, following)
+        graph.next_state(self.ssm_state, following)
         return y + x * graph.weight(f"{self._name}.mixer.D", self._take("D", inner))
 
     def _a(self) -> Value:
         a = -np.exp(self._take("A_log", self._config.inner_dim, self._config.state_dim))
         return self._graph.weight(f"{self._name}.mixer.A", a)
 
-    def _linear(self, given: Value, in_dim: int, **sizes: int) -> list[Value]:
+    def _linear(self, normed: Value, in_dim: int, **sizes: int) -> list[Value]:
         """Apply linear layers side by side; return what each gives, in single precision."""
         names = [f"{self._name}.mixer.{part}" for part in sizes]
         bias = "dt" in sizes or (self._config.imported.biases and "low" not in sizes)
-        joined = self._layers.linear(given, names, in_dim, list(sizes.values()), bias=bias)
+        joined = self._layers.linear(normed, names, in_dim, list(sizes.values()), bias=bias)
         return self._graph.split(joined.cast(PRECISE), list(sizes.values()))
 
     def _take(self, name: str, *shape: int) -> np.ndarray:

@@ -38,13 +38,13 @@ class MambaMixer(Mixer):
         self.output = outer(inner, config.d_model)
 
     def forward(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        past, kept = state
+        past, ssm_state = state
         joined = torch.cat([past, self.x(u)], 1)
         x = silu(self.conv(joined.transpose(1, 2)).transpose(1, 2))
         dt = softplus(self.dt(self.low(x)))
-        y, kept = scan(x, dt, -self.A_log.exp(), self.B(x), self.C(x), kept)
+        y, ssm_state = scan(x, dt, -self.A_log.exp(), self.B(x), self.C(x), ssm_state)
         y = (y + x * self.D) * silu(self.z(u))
-        return self.output(y), (joined[:, joined.shape[1] - past.shape[1] :], kept)
+        return self.output(y), (joined[:, joined.shape[1] - past.shape[1] :], ssm_state)
 
     def zeros(self, x: Tensor) -> LayerState:
         config, batch = self.config, x.shape[0]

@@ -41,12 +41,12 @@ class Mamba2Config(LanguageModelConfig):
         return self.num_heads * self.head_dim
 
     @property
-    def projected(self) -> dict[str, int]:
+    def projection_sizes(self) -> dict[str, int]:
         """The sizes of the parts that a layer's input is projected to."""
-        return {"z": self.inner_dim, **self.convolved, "dt": self.num_heads}
+        return {"z": self.inner_dim, **self.convolution_sizes, "dt": self.num_heads}
 
     @property
-    def convolved(self) -> dict[str, int]:
+    def convolution_sizes(self) -> dict[str, int]:
         """The sizes of the parts that the convolution reads."""
         shared = self.num_groups * self.state_dim
         return {"x": self.inner_dim, "B": shared, "C": shared}

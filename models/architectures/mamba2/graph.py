@@ -28,7 +28,7 @@ class Mamba2Layer:
 
     def __init__(self, config: Mamba2Config, layers: Layers, number: int) -> None:
         self._config, self._layers, self._graph = config, layers, layers.graph
-        self._name, self._channels = f"layers.{number}", sum(config.convolved.values())
+        self._name, self._channels = f"layers.{number}", sum(config.convolution_sizes.values())
         sizes = self._channels, config.conv_kernel_size
         self._convolution = CausalConvolutionGraph(layers, number, *sizes)
         shape = config.num_heads, config.state_dim, config.head_dim
@@ -41,8 +41,8 @@ class Mamba2Layer:
     def build(self, u: Value, tokens: RealTokens) -> Value:
         config, layers, mixer = self._config, self._layers, f"{self._name}.mixer"
         normed = layers.rms_norm(u, f"{self._name}.norm", config.d_model, config.norm_epsilon)
-        names = [f"{mixer}.{part}" for part in config.projected]
-        sizes = list(config.projected.values())
+        names = [f"{mixer}.{part}" for part in config.projection_sizes]
+        sizes = list(config.projection_sizes.values())
         projected = layers.linear(normed, names, config.d_model, sizes, bias=config.imported.biases)
         parts = [sizes[0], self._channels, sizes[-1]]
         z, read, dt = self._graph.split(projected.cast(PRECISE), parts)
@@ -59,7 +59,7 @@ class Mamba2Layer:
         heads]. Where dt is 0, as for padding, a state stays unchanged.
         """
         graph, config = self._graph, self._config
-        x, b, c = graph.split(convolved, list(config.convolved.values()))
+        x, b, c = graph.split(convolved, list(config.convolution_sizes.values()))
         dt = self._layers.softplus(dt + self._weight("mixer.dt_bias", config.num_heads))
         dt = dt * tokens.are_real
         values = x.reshape(0, 0, config.num_heads, config.head_dim) * dt.unsqueeze(3)

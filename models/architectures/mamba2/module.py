@@ -48,11 +48,11 @@ class Mamba2Mixer(Mixer):
     def __init__(self, config: Mamba2Config) -> None:
         super().__init__()
         self.config, inner = config, config.inner_dim
-        linear, sizes = partial(nn.Linear, bias=config.imported.biases), config.projected
+        linear, sizes = partial(nn.Linear, bias=config.imported.biases), config.projection_sizes
         self.z, self.x = linear(config.d_model, sizes["z"]), linear(config.d_model, sizes["x"])
         self.B, self.C = linear(config.d_model, sizes["B"]), linear(config.d_model, sizes["C"])
         self.dt = linear(config.d_model, sizes["dt"])
-        channels, size = sum(config.convolved.values()), config.conv_kernel_size
+        channels, size = sum(config.convolution_sizes.values()), config.conv_kernel_size
         self.conv = nn.Conv1d(
             channels, channels, size, groups=channels, bias=config.imported.conv_bias
         )
@@ -76,17 +76,17 @@ class Mamba2Mixer(Mixer):
     def _heads(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return x [batch, new, heads, P], and B and C of every head [batch, new, heads, N]."""
         config = self.config
-        x, b, c = convolved.to(self.D.dtype).split(list(config.convolved.values()), -1)
+        x, b, c = convolved.to(self.D.dtype).split(list(config.convolution_sizes.values()), -1)
         shared = config.num_heads // config.num_groups
         b, c = (
-            each.unflatten(-1, (config.num_groups, config.state_dim)).repeat_interleave(shared, 2)
-            for each in (b, c)
+            part.unflatten(-1, (config.num_groups, config.state_dim)).repeat_interleave(shared, 2)
+            for part in (b, c)
         )
         return x.unflatten(-1, (config.num_heads, config.head_dim)), b, c
 
     def zeros(self, x: Tensor) -> LayerState:
         config, batch = self.config, x.shape[0]
-        window = (batch, config.conv_kernel_size - 1, sum(config.convolved.values()))
+        window = (batch, config.conv_kernel_size - 1, sum(config.convolution_sizes.values()))
         matrices = (batch, config.num_heads, config.state_dim, config.head_dim)
         return x.new_zeros(window), x.new_zeros(matrices)
 
@@ -116,7 +116,7 @@ def scan(x: Tensor, decay: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple
     b, c: B_t and C_t of each head [batch, length, heads, N]. state: [batch, heads, N, P].
     """
     outputs = []
-    x_s, decays, b_s, c_s = (each.split(CHUNK, 1) for each in (x, decay, b, c))
+    x_s, decays, b_s, c_s = (part.split(CHUNK, 1) for part in (x, decay, b, c))
     for own_x, own_decay, own_b, own_c in zip(x_s, decays, b_s, c_s, strict=True):
         y, state = _chunk(own_x, own_decay, own_b, own_c, state)
         outputs.append(y)

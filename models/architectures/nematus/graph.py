@@ -175,14 +175,14 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         self, x: Value, name: str, in_dim: int, lengths: Value, is_backward: bool, may_skip: bool
     ) -> Value:
         """Read x [batch, source, in_dim] in one direction: [batch, source, hidden_dim]."""
-        directed = self._turned(x, lengths) if is_backward else x
+        directed = self._reverse(x, lengths) if is_backward else x
         gates = self._cell(f"{name}.0").project(directed, in_dim)
         outputs = self._run(gates, name)
         # This separates a Transpose from a MatMul: in fp16 ONNX Runtime would fuse the two and
         # crash on the loop.
         any_output = outputs[:, :, 0].cast(self.layers.target.common_dtype)
         outputs = outputs.where(is_real(any_output, lengths).unsqueeze(2), 0)
-        outputs = self._turned(outputs, lengths) if is_backward else outputs
+        outputs = self._reverse(outputs, lengths) if is_backward else outputs
         return outputs + x if may_skip and self.config.skip else outputs
 
     def _run(self, gates: Value, name: str) -> Value:
@@ -200,7 +200,7 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         )
         return outputs.transpose(1, 0, 2)
 
-    def _turned(self, x: Value, lengths: Value) -> Value:
+    def _reverse(self, x: Value, lengths: Value) -> Value:
         return reverse_rows(x.cast(self.layers.target.common_dtype), lengths).cast(x.dtype)
 
 

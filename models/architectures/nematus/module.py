@@ -142,9 +142,9 @@ class NematusEncoder(nn.Module):
         for depth, layer in enumerate(stack):
             read = self.dropout(x) if depth else x
             is_reversed = is_backward != (turns and depth % 2 == 1)
-            found = layer.run(reverse(read, lengths) if is_reversed else read)
-            found = reverse(found, lengths) if is_reversed else found
-            x = found + x if depth and self.config.skip else found
+            outputs = layer.run(reverse(read, lengths) if is_reversed else read)
+            outputs = reverse(outputs, lengths) if is_reversed else outputs
+            x = outputs + x if depth and self.config.skip else outputs
         return x
 
 

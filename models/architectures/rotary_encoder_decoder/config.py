@@ -79,14 +79,14 @@ class RotaryEncoderDecoderConfig(BaseTransformerConfig):
 
     def _stack(self, window: LayerWindow | None, **sizes: Any) -> RotaryStackConfig:
         """Return the options of layers of these sizes. They may not fit together."""
-        own = window and RotaryWindow(
+        rotary_window = window and RotaryWindow(
             size=window.size, layers=window.layers, rotation=self.rotation
         )
         return RotaryStackConfig.model_construct(
             vocab_size=self.source_vocabulary,
             max_source_tokens=self.max_source_tokens,
             rotation=self.rotation,
-            window=own,
+            window=rotary_window,
             norm=self.norm,
             embedding_norm=False,
             activation=self.activation,

@@ -79,6 +79,6 @@ class RotaryEncoderDecoder(BaseTransformer):
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
         memory = self.encoder.hidden_states(source_ids, source_lengths)
-        source = tuple(each.cross_attention.keys_values(memory) for each in self.decoder.layers)
+        source = tuple(layer.cross_attention.keys_values(memory) for layer in self.decoder.layers)
         is_real = length_mask(source_lengths, source_ids.shape[1])[:, None, None]
         return TransformerState(source, is_real, ((),) * len(source), num_read=0)

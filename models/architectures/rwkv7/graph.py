@@ -21,15 +21,15 @@ SHORTEST = 1e-12  # length that a key is divided by, as in torch
 def build(config: RWKV7Config, weights: Weights, precision: Precision) -> ExportedModel:
     layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
     words = VocabularyGraph(layers, config, (config.d_model, config.d_model), bias=None)
-    given = read_tokens(layers.graph)
+    inputs = read_tokens(layers.graph)
     dim, epsilon = config.d_model, config.norm_epsilon
-    x = layers.layer_norm(words.embed(given.ids), "embedding_norm", dim, epsilon)
+    x = layers.layer_norm(words.embed(inputs.ids), "embedding_norm", dim, epsilon)
     states, first_value = list[StateSpec](), None
     for number in range(config.num_layers):
         layer = RWKV7Layer(config, layers, number)
-        x, first_value = layer.build(x, given.tokens, first_value)
+        x, first_value = layer.build(x, inputs.tokens, first_value)
         states += layer.states
-    x = layers.last_position(x, given.past_lengths, given.total_lengths)
+    x = layers.last_position(x, inputs.past_lengths, inputs.total_lengths)
     words.choose(layers.layer_norm(x, "norm", dim, epsilon))
     limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
     return ExportedModel((layers.graph,), tuple(states), limits)
@@ -56,15 +56,15 @@ class RWKV7Layer:
         update, first_value = self._mix_time(self._norm(x, "time_norm"), tokens, first_value)
         x = x + update.cast(dtype)
         read = self._norm(x, "channels_norm")
-        mixed = read + self._before(read, self.states[1], tokens) * self._weight("channels.mix")
+        mixed = read + self._shift(read, self.states[1], tokens) * self._weight("channels.mix")
         inner = self._linear(mixed, "channels.key", self._config.ffn_dim).relu()
-        found = self._linear(inner * inner, "channels.value", in_dim=self._config.ffn_dim)
-        return x + found.cast(dtype), first_value
+        value = self._linear(inner * inner, "channels.value", in_dim=self._config.ffn_dim)
+        return x + value.cast(dtype), first_value
 
     def _mix_time(
         self, x: Value, tokens: RealTokens, first_value: Value | None
     ) -> tuple[Value, Value]:
-        before, linear = self._before(x, self.states[0], tokens), self._linear
+        before, linear = self._shift(x, self.states[0], tokens), self._linear
         shares = self._take("time.mix", 6, self._config.d_model)
         receptance, decaying, keyed, valued, rated, gated = (
             x + before * self._graph.weight(f"{self._name}.time.mix.{number}", share)
@@ -78,12 +78,12 @@ class RWKV7Layer:
         rate = self._low_rank(rated, "rate", self._config.rate_rank).sigmoid()
         fading = self._low_rank(decaying, "decay", self._config.decay_rank, "tanh").sigmoid()
         decay = (fading * -FASTEST_DECAY * tokens.are_real).exp()
-        removed = self._normalised(k * self._weight("time.removal"))
+        removed = self._normalise_keys(k * self._weight("time.removal"))
         k = k * ((rate - 1) * self._weight("time.rate_share") + 1)
         changes = [decay, removed, rate, k]
-        y = self._recur([self._heads(each) for each in (r, *changes, v)], tokens)
+        y = self._recur([self._heads(part) for part in (r, *changes, v)], tokens)
         likeness = self._sum_of_heads(r * k * self._weight("time.bonus"))
-        y = self._normalise_heads(y) + self._joined(self._heads(v) * likeness.unsqueeze(3))
+        y = self._normalise_heads(y) + self._join_heads(self._heads(v) * likeness.unsqueeze(3))
         gate = self._low_rank(gated, "gate", self._config.gate_rank, "sigmoid", bias=False)
         return linear(y * gate, "time.output"), v if first_value is None else first_value
 
@@ -109,9 +109,9 @@ class RWKV7Layer:
             count, initial_state, PRECISE, write_iteration, num_scan_outputs=1
         )
         graph.next_state(self.states[2], state)
-        return self._joined(outputs.transpose(1, 0, 2, 3))
+        return self._join_heads(outputs.transpose(1, 0, 2, 3))
 
-    def _before(self, x: Value, last: StateSpec, tokens: RealTokens) -> Value:
+    def _shift(self, x: Value, last: StateSpec, tokens: RealTokens) -> Value:
         """Return how the input before each of x [batch, tokens, d_model] differs from it, and write
         the last real one as the next state.
         """
@@ -129,12 +129,12 @@ class RWKV7Layer:
         ones = self._graph.weight("ones", np.ones(config.head_dim, np.float32))
         normed = op.LayerNormalization(self._heads(y), ones, axis=-1, epsilon=config.head_epsilon)
         weight, bias = (self._weight(f"time.head_norm.{part}") for part in ("weight", "bias"))
-        return self._joined(normed) * weight + bias
+        return self._join_heads(normed) * weight + bias
 
-    def _normalised(self, k: Value) -> Value:
+    def _normalise_keys(self, k: Value) -> Value:
         """Return k with heads of length 1."""
         length = self._graph.op.Sqrt(self._sum_of_heads(k * k)).maximum(SHORTEST)
-        return self._joined(self._heads(k) / length.unsqueeze(3))
+        return self._join_heads(self._heads(k) / length.unsqueeze(3))
 
     def _sum_of_heads(self, x: Value) -> Value:
         """Return the sums [batch, tokens, heads] of x [batch, tokens, d_model]."""
@@ -152,8 +152,8 @@ class RWKV7Layer:
     ) -> Value:
         """Apply a linear layer, between vectors of d_model by default; in single precision."""
         dim, names = self._config.d_model, [f"{self._name}.{name}"]
-        given, sizes = x.cast(self._layers.dtype), [out_dim or dim]
-        return self._layers.linear(given, names, in_dim or dim, sizes, bias=bias).cast(PRECISE)
+        input, sizes = x.cast(self._layers.dtype), [out_dim or dim]
+        return self._layers.linear(input, names, in_dim or dim, sizes, bias=bias).cast(PRECISE)
 
     def _low_rank(
         self, x: Value, name: str, rank: int, activation: str = "", *, bias: bool = True
@@ -165,7 +165,7 @@ class RWKV7Layer:
     def _heads(self, x: Value) -> Value:
         return x.reshape(0, 0, self._config.num_heads, self._config.head_dim)
 
-    def _joined(self, x: Value) -> Value:
+    def _join_heads(self, x: Value) -> Value:
         return x.reshape(0, 0, self._config.d_model)
 
     def _take(self, name: str, *shape: int) -> np.ndarray:

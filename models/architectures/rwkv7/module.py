@@ -72,7 +72,7 @@ class TimeMixing(nn.Module):
         """Read x [batch, new, d_model] after the token with input `last`. Return the update, the
         next matrices [batch, heads, K, V], and the first layer's values.
         """
-        before = shifted(x, last) - x
+        before = shift_inputs(x, last) - x
         mixed = dict(zip(MIXED, (x + before * share for share in self.mix), strict=True))
         r, k = self.receptance(mixed["receptance"]), self.key(mixed["key"])
         v = self.value(mixed["value"])
@@ -82,13 +82,13 @@ class TimeMixing(nn.Module):
         decay = (-FASTEST_DECAY * self.decay(mixed["decay"]).sigmoid()).exp()
         removed = normalize(self._heads(k * self.removal), dim=-1)
         k = k * (1 + (rate - 1) * self.rate_share)
-        r, decay, k, v, rate = (self._heads(each) for each in (r, decay, k, v, rate))
+        r, decay, k, v, rate = (self._heads(part) for part in (r, decay, k, v, rate))
         y, matrices = scan(HeadInputs(r, decay, k, v, rate, removed), matrices)
         y = self.head_norm(y.flatten(2).flatten(0, 1)).view_as(x)
         likeness = (r * k * self._heads(self.bonus)).sum(-1, keepdim=True)
         y = y + (likeness * v).flatten(2)
-        own = v.flatten(2) if first_value is None else first_value
-        return self.output(y * self.gate(mixed["gate"])), matrices, own
+        value_of_first = v.flatten(2) if first_value is None else first_value
+        return self.output(y * self.gate(mixed["gate"])), matrices, value_of_first
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.config.num_heads, self.config.head_dim))
@@ -110,10 +110,10 @@ def scan(read: HeadInputs, state: Tensor) -> tuple[Tensor, Tensor]:
     V].
     """
     outputs = []
-    for each in zip(*(part.unbind(1) for part in read), strict=True):
-        r, decay, k, v, rate, removed = each
-        found = removed[:, :, None] @ state
-        state = state * decay[..., None] - (rate * removed)[..., None] * found
+    for inputs in zip(*(part.unbind(1) for part in read), strict=True):
+        r, decay, k, v, rate, removed = inputs
+        removed_value = removed[:, :, None] @ state
+        state = state * decay[..., None] - (rate * removed)[..., None] * removed_value
         state = state + k[..., None] * v[:, :, None]
         outputs.append((r[:, :, None] @ state)[:, :, 0])
     return torch.stack(outputs, 1), state
@@ -129,11 +129,11 @@ class ChannelMixing(nn.Module):
         self.value = nn.Linear(config.ffn_dim, config.d_model, bias=False)
 
     def forward(self, x: Tensor, last: Tensor) -> Tensor:
-        x = x + (shifted(x, last) - x) * self.mix
+        x = x + (shift_inputs(x, last) - x) * self.mix
         return self.value(relu(self.key(x)) ** 2)
 
 
-def shifted(x: Tensor, last: Tensor) -> Tensor:
+def shift_inputs(x: Tensor, last: Tensor) -> Tensor:
     """Return the input before each of x [batch, new, d_model]; of the first, `last`."""
     return torch.cat([last[:, None], x[:, :-1]], 1)
 

@@ -21,8 +21,8 @@ class SelfAttentiveGraph(EncoderGraph[SelfAttentiveConfig]):
         weights = self._weigh(outputs, is_real(ids, lengths))
         if self.attention_outputs.is_on:
             self.attention_outputs.put(AttentionKind.HOPS, weights.unsqueeze(1))
-        found = weights.cast(outputs.dtype) @ outputs  # padding is added as zeros
-        return found.reshape(0, config.vector_dim)
+        pooled = weights.cast(outputs.dtype) @ outputs  # padding is added as zeros
+        return pooled.reshape(0, config.vector_dim)
 
     def make_attention_outputs(self) -> AttentionOutputs:
         return AttentionOutputs(self.graph, num_hops=self.config.num_hops)

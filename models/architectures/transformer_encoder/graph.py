@@ -45,7 +45,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
                 rows = tokens.spread(embedded).where(within, 0.0)
                 windows = neighbours(self.layers, rows, convolution.kernel_size)
                 num_inputs = convolution.kernel_size * config.d_model
-                x = self._convolve(x, tokens.of_rows(windows, num_inputs), convolution)
+                x = self._convolve(x, tokens.pack_rows(windows, num_inputs), convolution)
         self.attention_outputs.finish(AttentionKind.ENCODER, config.num_heads)
         x = tokens.spread(x)
         return x if config.head.per_token else pool(x, ids, lengths, config.pooling)
@@ -63,7 +63,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
             x = added.add_source(x, tokens.positions)
         if types is not None:
             given = self.graph.input("source_types", "int64", (SOURCE,))
-            x = x + layers.lookup(tokens.of_each(given), "types.table", types)
+            x = x + layers.lookup(tokens.pack_tokens(given), "types.table", types)
         x = self._norm(x, "embedding_norm", dim)
         if config.embedding_dim is None:
             return x
@@ -81,23 +81,25 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
                 ).source_bias(ids)
                 return lambda qkv, layer: bias
             case Disentangled() as found:
-                positions = self._disentangled(found, ids)
+                positions = self._disentangled_positions(found, ids)
                 return lambda qkv, layer: positions.bias(tokens.spread(qkv), layer)
             case None:
                 return lambda qkv, layer: None
 
-    def _disentangled(self, found: Disentangled, ids: Value) -> DisentangledPositionsGraph:
+    def _disentangled_positions(
+        self, distances: Disentangled, ids: Value
+    ) -> DisentangledPositionsGraph:
         buckets = disentangled_buckets(
-            self.config.max_source_tokens, found.num_buckets, found.max_distance
+            self.config.max_source_tokens, distances.num_buckets, distances.max_distance
         )
         return DisentangledPositionsGraph(
             self.layers,
             ids,
             self.heads,
-            2 * found.num_buckets,
+            2 * distances.num_buckets,
             buckets,
-            has_keys=found.content_to_position,
-            has_queries=found.position_to_content,
+            has_keys=distances.content_to_position,
+            has_queries=distances.position_to_content,
         )
 
     def _attend(
@@ -109,12 +111,12 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         parts = [f"{name}.{part}" for part in names]
         qkv = layers.linear(x, parts, size, [dim] * 3, bias=True, into=layout)
         bias = bias_of(qkv, layer)
-        found, weights = tokens.attend(qkv, heads, bias)
+        attended, weights = tokens.attend(qkv, heads, bias)
         if self.attention_outputs.is_on:
             if weights is None:
                 weights = encoder_attention_weights(tokens.spread(qkv), lengths, heads, bias)
             self.attention_outputs.add(AttentionKind.ENCODER, weights)
-        update = layers.linear(found, [f"{name}.output"], dim, [size], bias=True, out_of=layout)
+        update = layers.linear(attended, [f"{name}.output"], dim, [size], bias=True, out_of=layout)
         return self._norm(x + update, f"{name}_norm", size)
 
     def _feed(self, x: Value, name: str) -> Value:

@@ -37,7 +37,7 @@ class TypedEncoderLayer(nn.Module):
         self.self_attention_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
         self.feed_forward = FeedForward(size, config.ffn_dim, config.activation)
         self.feed_forward_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
-        self.positions = _disentangled(config)
+        self.positions = _disentangled_positions(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ class TypedEncoderLayer(nn.Module):
         query, keys_values = attention.queries(x), attention.keys_values(x)
         if self.positions is not None:
             mask = self.positions.mask_scores(mask, query, keys_values[0])
-        found = attention.attend(query, keys_values, mask)
-        x = self.self_attention_norm(x + self.dropout(found))
+        attended = attention.attend(query, keys_values, mask)
+        x = self.self_attention_norm(x + self.dropout(attended))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
 
@@ -137,22 +137,24 @@ def _head(config: TransformerEncoderConfig) -> HeadLayers | MaskedWordLayers:
 
 
 def _distances(config: TransformerEncoderConfig) -> RelativePositions | None:
-    found = config.distances
-    if not isinstance(found, Relative):
+    distances = config.distances
+    if not isinstance(distances, Relative):
         return None
-    sizes = config.num_heads, found.num_buckets, found.max_distance
+    sizes = config.num_heads, distances.num_buckets, distances.max_distance
     return RelativePositions(*sizes, bidirectional=True)
 
 
-def _disentangled(config: TransformerEncoderConfig) -> DisentangledPositions | None:
-    found = config.distances
-    if not isinstance(found, Disentangled):
+def _disentangled_positions(config: TransformerEncoderConfig) -> DisentangledPositions | None:
+    distances = config.distances
+    if not isinstance(distances, Disentangled):
         return None
     return DisentangledPositions(
         config.num_heads,
         config.head_size,
-        2 * found.num_buckets,
-        disentangled_buckets(config.max_source_tokens, found.num_buckets, found.max_distance),
-        has_keys=found.content_to_position,
-        has_queries=found.position_to_content,
+        2 * distances.num_buckets,
+        disentangled_buckets(
+            config.max_source_tokens, distances.num_buckets, distances.max_distance
+        ),
+        has_keys=distances.content_to_position,
+        has_queries=distances.position_to_content,
     )

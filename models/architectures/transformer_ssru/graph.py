@@ -3,7 +3,7 @@
 import numpy as np
 
 from export.graph.cell_functions import SSRU_CELL
-from export.graph.functions import parsed
+from export.graph.functions import parse_function
 from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.transformer import BaseTransformerGraph
@@ -25,16 +25,16 @@ class TransformerSSRUGraph(BaseTransformerGraph[TransformerSSRUConfig]):
         name = f"decoder.layers.{layer}.recurrence"
         (state,) = self.past_states[layer]
         gates = self._project(self.before_sublayer(x, f"{name}_norm"), name)
-        found, cell = self._step(gates, self.graph.state_input(state))
+        hidden, cell = self._step(gates, self.graph.state_input(state))
         self.graph.next_state(state, cell)
-        return self.after_sublayer(x, found, f"{name}_norm")
+        return self.after_sublayer(x, hidden, f"{name}_norm")
 
     def _step(self, gates: Value, memory: Value) -> tuple[Value, Value]:
         """Return relu(c') and c'."""
         if self.layers.dtype == "float32":
             types = [gates.dtype, gates.dtype]
-            found, cell = self.graph.call(parsed(SSRU_CELL), gates, memory, types=types)
-            return found, cell
+            hidden, cell = self.graph.call(parse_function(SSRU_CELL), gates, memory, types=types)
+            return hidden, cell
         dim = self.config.d_model
         forget, new = self.graph.split(gates, [dim, dim])
         cell = new + forget.sigmoid() * (memory - new)

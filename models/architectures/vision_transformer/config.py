@@ -73,12 +73,12 @@ class VisionTransformerConfig(BaseTransformerConfig):
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
-        vision, found = self.vision, self.max_source_tokens
+        vision, max_source = self.vision, self.max_source_tokens
         if vision.image_size % vision.patch_size:
             message = f"patches of {vision.patch_size} do not fill a side of {vision.image_size}"
             yield Conflict(("vision",), message)
-        elif found != vision.num_positions:
-            message = f"max_source_tokens {found} must be the vision's {vision.num_positions}"
+        elif max_source != vision.num_positions:
+            message = f"max_source_tokens {max_source} must be the vision's {vision.num_positions}"
             yield Conflict(("vision", "max_source_tokens"), message)
         if vision.d_model % vision.num_heads:
             message = f"vision.d_model {vision.d_model} must be a multiple of {vision.num_heads}"

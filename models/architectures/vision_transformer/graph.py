@@ -37,7 +37,7 @@ class VisionTransformerGraph(SelfAttentionGraph[VisionTransformerConfig]):
         vision, layers = self.config.vision, self.layers
         size, side = vision.patch_size, vision.image_size // vision.patch_size
         cut = pixels.reshape(-1, side, size, side, size, 3).transpose(0, 1, 3, 2, 4, 5)
-        x = self._scaled(cut).reshape(-1, vision.num_patches, 3 * size**2)
+        x = self._normalise_pixels(cut).reshape(-1, vision.num_patches, 3 * size**2)
         x = layers.linear(x, ["encoder.patches"], 3 * size**2, [vision.d_model], bias=True)
         name = "encoder.positions"
         table = layers.weights.take(name, vision.num_positions, vision.d_model)
@@ -45,7 +45,7 @@ class VisionTransformerGraph(SelfAttentionGraph[VisionTransformerConfig]):
             name, table
         )
 
-    def _scaled(self, pixels: Value) -> Value:
+    def _normalise_pixels(self, pixels: Value) -> Value:
         """Return what the encoder reads of levels [..., 3], computed in fp32."""
         vision, graph = self.config.vision, self.graph
         deviation = np.array(vision.deviation)

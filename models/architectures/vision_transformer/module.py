@@ -31,7 +31,7 @@ class VisionEncoder(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Read levels [batch, height, width, 3], 0 to 255. Return [batch, positions, d_model]."""
-        patches = self.patches(cut(scaled(pixels, self.vision), self.vision))
+        patches = self.patches(cut(normalise_pixels(pixels, self.vision), self.vision))
         x = pad(patches, (0, 0, self.vision.num_class_tokens, 0)) + self.positions
         everything = torch.ones(1, 1, 1, x.shape[1], dtype=torch.bool, device=x.device)
         for layer in self.layers:
@@ -39,7 +39,7 @@ class VisionEncoder(nn.Module):
         return self.norm(x)
 
 
-def scaled(pixels: Tensor, vision: Vision) -> Tensor:
+def normalise_pixels(pixels: Tensor, vision: Vision) -> Tensor:
     """Return what the encoder reads of levels [..., 3], 0 to 255."""
     mean = torch.tensor(vision.mean, device=pixels.device)
     return (pixels.float() * vision.scale - mean) / mean.new_tensor(vision.deviation)
@@ -79,7 +79,7 @@ class VisionTransformer(BaseTransformer):
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
         """Read pixels uint8 [batch, height, width, 3]; all pictures have one length."""
         memory = self.encoder(source_ids)
-        source = tuple(each.cross_attention.keys_values(memory) for each in self.decoder.layers)
+        source = tuple(layer.cross_attention.keys_values(memory) for layer in self.decoder.layers)
         is_real = torch.ones(1, 1, 1, memory.shape[1], dtype=torch.bool, device=memory.device)
         is_real = is_real.expand(len(memory), 1, 1, -1)
         return TransformerState(source, is_real, ((),) * len(source), num_read=0)

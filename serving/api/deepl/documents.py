@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
-from serving.api.deepl.translate import MAX_GLOSSARIES, STYLE_REFUSALS, Names
+from serving.api.deepl.protocol import BODY_STATUSES, PROTOCOL
+from serving.api.deepl.translate import MAX_GLOSSARIES, STYLE_REFUSALS, NameList
 from serving.api.http.bodies import (
     Fields,
     FieldsBody,
@@ -22,7 +22,7 @@ from serving.api.http.bodies import (
     parse,
     reads_json_or_form,
 )
-from serving.api.http.memories import DEFAULT_THRESHOLD, memory_use
+from serving.api.http.memories import DEFAULT_THRESHOLD, find_memory
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, DescribedBody
 from serving.api.http.routing import Routes, query_parameters
 from serving.api.http.services import Services
@@ -67,7 +67,7 @@ class DocumentBody(FieldsBody):
     output_format: str | None = None
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     glossary_id: str | None = None
-    glossary_ids: Names | None = None
+    glossary_ids: NameList | None = None
     enable_document_minification: Any = None
     translation_memory_id: str | None = None
     translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
@@ -126,7 +126,7 @@ def add_documents(routes: Routes, services: Services) -> None:
             body.check()
             glossary_of = partial(_glossary, services, body) if body.glossaries else None
             languages = (body.source_lang, body.target_lang)
-            memory = await memory_use(
+            memory = await find_memory(
                 services,
                 body.translation_memory_id,
                 body.translation_memory_threshold,
@@ -165,7 +165,7 @@ def add_documents(routes: Routes, services: Services) -> None:
     key = DescribedBody(KeyBody, (JSON, URL_ENCODED), {"document_key": "..."})
     one, result = "/document/{document_id}", "/document/{document_id}/result"
     # Handlers check keys themselves, so that these requests are counted in the metrics.
-    common: dict[str, Any] = {"statuses": OF_A_BODY, "needs_key": False}
+    common: dict[str, Any] = {"statuses": BODY_STATUSES, "needs_key": False}
     without_json = common | {"response_class": Response}
     routes.add("POST", "/document", upload_document, Uploaded, body=upload, **common)
     routes.add("POST", one, document_status, DocumentStatus, body=key, **common)
@@ -192,7 +192,7 @@ async def _handle(
         if fields is None:
             fields = await _READER.read(limit_body(request, _MAX_KEY_BYTES))
         if authenticator:
-            resources.enter_context(authenticator.admitted(PROTOCOL, request.headers, fields))
+            resources.enter_context(authenticator.admit(PROTOCOL, request.headers, fields))
         yield Handle(document_id, parse(KeyBody, fields).document_key)
 
 

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.deepl.protocol import (
-    OF_ANY_KEY,
+    KEYED_STATUSES,
     GlossaryDictionary,
     GlossaryEntries,
     MonolingualGlossaries,
@@ -23,7 +23,7 @@ from serving.api.deepl.protocol import (
     glossary_pairs,
 )
 from serving.api.http.bodies import Fields, FieldsBody, limit_body, parse, reads_json_or_form
-from serving.api.http.openapi import DescribedBody, described_text
+from serving.api.http.openapi import DescribedBody, describe_text
 from serving.api.http.routing import Routes, query_parameters
 from serving.api.http.services import Services
 from serving.errors import GlossaryNotFound, RequestError, WrongMediaType
@@ -35,7 +35,7 @@ from serving.glossaries.entries import (
     as_tsv,
     parse_entries,
 )
-from serving.glossaries.store import Dictionary, Glossary
+from serving.glossaries.store import Dictionary, StoredGlossary
 from serving.observability.request_stats import current_key
 from serving.text.checks import check_text
 
@@ -45,9 +45,9 @@ _MAX_DICTIONARIES = 1000  # of a body; DeepL has fewer pairs of languages
 _MAX_BODY_BYTES = 3 * MAX_BYTES + 65_536
 _READER = reads_json_or_form()
 _FIELD_OF_FORM = re.compile(r"dictionaries\[([0-9]{1,4})\]\.(\w+)")
-_OF_A_GLOSSARY = (404, *OF_ANY_KEY)
-_OF_A_PAIR = (400, *_OF_A_GLOSSARY)
-_OF_A_GLOSSARY_BODY = (400, 404, 413, 415, 456, *OF_ANY_KEY)
+_GLOSSARY_STATUSES = (404, *KEYED_STATUSES)
+_PAIR_STATUSES = (400, *_GLOSSARY_STATUSES)
+_GLOSSARY_BODY_STATUSES = (400, 404, 413, 415, 456, *KEYED_STATUSES)
 _GLOSSARIES, _GLOSSARY = "/glossaries", "/glossaries/{glossary_id}"
 _TSV = "text/tab-separated-values"
 _DICTIONARY = {
@@ -151,16 +151,16 @@ def add_glossaries(routes: Routes, services: Services) -> None:
     body = DescribedBody(MultilingualBody, _READER.media_types, _MULTILINGUAL)
     changes = DescribedBody(ChangesBody, _READER.media_types, _MULTILINGUAL)
     routes.add(
-        *("POST", _GLOSSARIES, create, MultilingualGlossary, _OF_A_GLOSSARY_BODY),
+        *("POST", _GLOSSARIES, create, MultilingualGlossary, _GLOSSARY_BODY_STATUSES),
         status=201,
         body=body,
     )
-    routes.add("GET", _GLOSSARIES, list_glossaries, MultilingualGlossaries, _OF_A_GLOSSARY)
-    routes.add("GET", _GLOSSARY, get, MultilingualGlossary, _OF_A_GLOSSARY)
+    routes.add("GET", _GLOSSARIES, list_glossaries, MultilingualGlossaries, _GLOSSARY_STATUSES)
+    routes.add("GET", _GLOSSARY, get, MultilingualGlossary, _GLOSSARY_STATUSES)
     routes.add(
-        *("PATCH", _GLOSSARY, change, MultilingualGlossary, _OF_A_GLOSSARY_BODY), body=changes
+        *("PATCH", _GLOSSARY, change, MultilingualGlossary, _GLOSSARY_BODY_STATUSES), body=changes
     )
-    routes.add("DELETE", _GLOSSARY, delete, None, _OF_A_GLOSSARY, status=204)
+    routes.add("DELETE", _GLOSSARY, delete, None, _GLOSSARY_STATUSES, status=204)
     _add_dictionaries(routes, services)
 
 
@@ -193,12 +193,12 @@ def _add_dictionaries(routes: Routes, services: Services) -> None:
 
     path = _GLOSSARY + "/dictionaries"
     pair: dict[str, Any] = {
-        "statuses": _OF_A_PAIR,
+        "statuses": _PAIR_STATUSES,
         "extra": query_parameters("source_lang", "target_lang"),
     }
     body = DescribedBody(DictionaryBody, _READER.media_types, _DICTIONARY)
     routes.add("GET", _GLOSSARY + "/entries", entries, GlossaryEntries, **pair)
-    routes.add("PUT", path, replace, GlossaryDictionary, _OF_A_GLOSSARY_BODY, body=body)
+    routes.add("PUT", path, replace, GlossaryDictionary, _GLOSSARY_BODY_STATUSES, body=body)
     routes.add("DELETE", path, delete, None, status=204, **pair)
 
 
@@ -235,26 +235,26 @@ def add_monolingual_view(routes: Routes, services: Services) -> None:
         await store.remove(current_key(), glossary_id)
         return Response(status_code=204)
 
-    async def visible_glossary(glossary_id: str) -> Glossary:
+    async def visible_glossary(glossary_id: str) -> StoredGlossary:
         glossary = await store.get(current_key(), glossary_id)
         if len(glossary.dictionaries) != 1:
             raise GlossaryNotFound(glossary_id)
         return glossary
 
     body = DescribedBody(MonolingualBody, _READER.media_types, _MONOLINGUAL)
-    tsv = described_text(_TSV, "A line for each entry.")
+    tsv = describe_text(_TSV, "A line for each entry.")
     routes.add(
-        *("POST", _GLOSSARIES, create, MonolingualGlossary, _OF_A_GLOSSARY_BODY),
+        *("POST", _GLOSSARIES, create, MonolingualGlossary, _GLOSSARY_BODY_STATUSES),
         status=201,
         body=body,
     )
-    routes.add("GET", _GLOSSARIES, list_glossaries, MonolingualGlossaries, _OF_A_GLOSSARY)
-    routes.add("GET", _GLOSSARY, get, MonolingualGlossary, _OF_A_GLOSSARY)
-    routes.add("GET", _GLOSSARY + "/entries", entries, None, _OF_A_GLOSSARY, content=tsv)
-    routes.add("DELETE", _GLOSSARY, delete, None, _OF_A_GLOSSARY, status=204)
+    routes.add("GET", _GLOSSARIES, list_glossaries, MonolingualGlossaries, _GLOSSARY_STATUSES)
+    routes.add("GET", _GLOSSARY, get, MonolingualGlossary, _GLOSSARY_STATUSES)
+    routes.add("GET", _GLOSSARY + "/entries", entries, None, _GLOSSARY_STATUSES, content=tsv)
+    routes.add("DELETE", _GLOSSARY, delete, None, _GLOSSARY_STATUSES, status=204)
 
 
-async def _create(services: Services, body: MultilingualBody) -> Glossary:
+async def _create(services: Services, body: MultilingualBody) -> StoredGlossary:
     """Store a glossary. Raises RequestError."""
     _check_name(body.name)
     dictionaries = await _parse_dictionaries(services, body.dictionaries)
@@ -320,7 +320,7 @@ def _check_accepts_tsv(request: Request) -> None:
         raise WrongMediaType("Accept", accepted, f"entries come as {_TSV}")
 
 
-def _monolingual(glossary: Glossary) -> dict[str, Any]:
+def _monolingual(glossary: StoredGlossary) -> dict[str, Any]:
     [only] = glossary.dictionaries
     return {
         "glossary_id": glossary.id,
@@ -333,7 +333,7 @@ def _monolingual(glossary: Glossary) -> dict[str, Any]:
     }
 
 
-def _multilingual(glossary: Glossary) -> dict[str, Any]:
+def _multilingual(glossary: StoredGlossary) -> dict[str, Any]:
     return {
         "glossary_id": glossary.id,
         "name": glossary.name,

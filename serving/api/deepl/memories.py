@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.deepl.protocol import OF_A_BODY, OF_ANY_KEY
+from serving.api.deepl.protocol import BODY_STATUSES, KEYED_STATUSES
 from serving.api.http.bodies import READS_JSON, FieldsBody, NoOpValues, limit_body, parse
 from serving.api.http.openapi import DescribedBody
 from serving.api.http.routing import Routes
@@ -42,7 +42,7 @@ _MAX_NAME_CHARACTERS = 100
 _MAX_BODY_BYTES = 65_536
 _MAX_PAGE = 25
 _MAX_SEGMENTS = 100
-_OF_A_MEMORY = (404, *OF_ANY_KEY)
+_MEMORY_STATUSES = (404, *KEYED_STATUSES)
 _AWAITED = "Upload the TMX file to the upload_url."
 
 
@@ -127,8 +127,8 @@ def _query(**parameters: str) -> dict[str, Any]:
     }
 
 
-_OF_A_FILE: dict[str, Any] = {
-    "statuses": (404, *OF_A_BODY),
+_FILE_ROUTE: dict[str, Any] = {
+    "statuses": (404, *BODY_STATUSES),
     "needs_key": False,
     "extra": _query(secret="as in the address"),
 }
@@ -181,13 +181,18 @@ def add_memories(routes: Routes, services: Services) -> None:
         filter_case_sensitive="true or false",
     )
     routes.add(
-        "GET", _MEMORIES, list_memories, TranslationMemoryList, (400, *OF_ANY_KEY), extra=listing
+        "GET",
+        _MEMORIES,
+        list_memories,
+        TranslationMemoryList,
+        (400, *KEYED_STATUSES),
+        extra=listing,
     )
     _add_imports(routes, services)
     _add_exports(routes, services)
-    routes.add("GET", _MEMORY, get, TranslationMemoryInfo, _OF_A_MEMORY)
-    routes.add("DELETE", _MEMORY, delete, None, _OF_A_MEMORY, status=204)
-    statuses = (400, *_OF_A_MEMORY)
+    routes.add("GET", _MEMORY, get, TranslationMemoryInfo, _MEMORY_STATUSES)
+    routes.add("DELETE", _MEMORY, delete, None, _MEMORY_STATUSES, status=204)
+    statuses = (400, *_MEMORY_STATUSES)
     routes.add("GET", _MEMORY + "/segments", segments, SegmentPage, statuses, extra=paging)
 
 
@@ -238,9 +243,9 @@ def _add_imports(routes: Routes, services: Services) -> None:
     example = {"source_file": {"file_name": "team.tmx", "content_length": 1024}}
     body = DescribedBody(ImportBody, READS_JSON.media_types, example)
     path = _MEMORIES + "/import"
-    routes.add("POST", path, announce, ImportJob, OF_A_BODY, status=202, body=body)
-    routes.add("PUT", _FILE, upload, None, **_OF_A_FILE)
-    routes.add("GET", _MEMORIES + "/jobs/{job_id}", job_status, JobStatus, _OF_A_MEMORY)
+    routes.add("POST", path, announce, ImportJob, BODY_STATUSES, status=202, body=body)
+    routes.add("PUT", _FILE, upload, None, **_FILE_ROUTE)
+    routes.add("GET", _MEMORIES + "/jobs/{job_id}", job_status, JobStatus, _MEMORY_STATUSES)
 
 
 def _add_exports(routes: Routes, services: Services) -> None:
@@ -260,8 +265,8 @@ def _add_exports(routes: Routes, services: Services) -> None:
         return JSONResponse(job, 202)
 
     tmx = {"content": {"application/xml": {}}, "description": "A TMX file."}
-    routes.add("GET", _FILE, download, None, content=tmx, response_class=Response, **_OF_A_FILE)
-    routes.add("POST", _MEMORY + "/export", export, ExportJob, _OF_A_MEMORY, status=202)
+    routes.add("GET", _FILE, download, None, content=tmx, response_class=Response, **_FILE_ROUTE)
+    routes.add("POST", _MEMORY + "/export", export, ExportJob, _MEMORY_STATUSES, status=202)
 
 
 def _number(request: Request, name: str, low: int, high: int, default: int) -> int:

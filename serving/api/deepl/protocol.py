@@ -31,8 +31,8 @@ _MESSAGES = {
     "source_lang": "Value for 'source_lang' not supported.",
     "target_lang": "Value for 'target_lang' not supported.",
 }
-OF_ANY_KEY = (403, 500, 503)
-OF_A_BODY = (400, 403, 404, 413, 415, 429, 456, 500, 503, 504)
+KEYED_STATUSES = (403, 500, 503)
+BODY_STATUSES = (400, 403, 404, 413, 415, 429, 456, 500, 503, 504)
 
 
 class DeepLError(TypedDict):
@@ -79,28 +79,31 @@ def source_name(code: str) -> str:
 def sources(cards: Sequence[ModelCard]) -> list[dict[str, str]]:
     """Return the languages that can be translated from."""
     codes = [code for code in targets_by_source(cards) if code != UNDETERMINED]
-    return [{"language": name, "name": language_name(code)} for name, code in _named(codes).items()]
+    return [
+        {"language": name, "name": language_name(code)}
+        for name, code in _codes_by_name(codes).items()
+    ]
 
 
 def targets(cards: Sequence[ModelCard]) -> list[dict[str, str | bool]]:
     """Return the languages that can be translated into. No model supports formality."""
     codes = {code for into in targets_by_source(cards).values() for code in into}
-    found = dict(_variants(codes))
+    names = dict(_names_of_targets(codes))
     return [
-        {"language": name, "name": found[name], "supports_formality": False}
-        for name in sorted(found)
+        {"language": name, "name": names[name], "supports_formality": False}
+        for name in sorted(names)
     ]
 
 
 def glossary_pairs(cards: Sequence[ModelCard]) -> list[GlossaryPair]:
     """Return the pairs of languages that a glossary may have."""
-    found = {
+    pairs = {
         GlossaryPair.from_codes(source, target)
         for source, into in targets_by_source(cards).items()
         for target in into
         if source != UNDETERMINED
     }
-    return sorted(found, key=lambda pair: (pair.source, pair.target))
+    return sorted(pairs, key=lambda pair: (pair.source, pair.target))
 
 
 # The features of languages, by the resources of `/v3/languages`; identifying is of sources alone.
@@ -120,12 +123,12 @@ def languages(cards: Sequence[ModelCard], resource: str) -> list[dict[str, Any]]
         return []
     into: dict[str, str]
     if resource in ("glossary", "translation_memory"):
-        found = glossary_pairs(cards)
-        of = {pair.source: language_name(pair.source) for pair in found}
-        into = {pair.target: language_name(pair.target) for pair in found}
+        pairs = glossary_pairs(cards)
+        of = {pair.source: language_name(pair.source) for pair in pairs}
+        into = {pair.target: language_name(pair.target) for pair in pairs}
     else:
-        of = {each["language"]: each["name"] for each in sources(cards)}
-        into = {str(each["language"]): str(each["name"]) for each in targets(cards)}
+        of = {language["language"]: language["name"] for language in sources(cards)}
+        into = {str(language["language"]): str(language["name"]) for language in targets(cards)}
     return [
         {
             "lang": _bcp_47(code),
@@ -150,25 +153,25 @@ def _bcp_47(name: str) -> str:
     return "-".join((language.lower(), *others))
 
 
-def _variants(codes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    known = tuple(codes)
-    for name, code in _named(known).items():
+def _names_of_targets(codes: Iterable[str]) -> Iterator[tuple[str, str]]:
+    all_codes = tuple(codes)
+    for name, code in _codes_by_name(all_codes).items():
         variants = _VARIANTS.get(primary_language(code), {})
-        meant = {each: text for each, text in variants.items() if match_codes(each, known)}
-        yield from meant.items() if meant else [(name, language_name(code))]
+        names = {code: text for code, text in variants.items() if match_codes(code, all_codes)}
+        yield from names.items() if names else [(name, language_name(code))]
 
 
-def _named(codes: Iterable[str]) -> dict[str, str]:
+def _codes_by_name(codes: Iterable[str]) -> dict[str, str]:
     """Return codes by names; several scripts or regions of a language have their whole codes."""
     ordered = sorted({*codes})
     counts = Counter(map(primary_language, ordered))
     return {
-        _whole(code) if counts[primary_language(code)] > 1 else source_name(code): code
+        _full_name(code) if counts[primary_language(code)] > 1 else source_name(code): code
         for code in ordered
     }
 
 
-def _whole(code: str) -> str:
+def _full_name(code: str) -> str:
     _, *others = code.upper().replace("_", "-").split("-")
     return "-".join((source_name(code), *others))
 

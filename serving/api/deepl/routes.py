@@ -10,7 +10,7 @@ from serving.api.deepl.documents import add_documents
 from serving.api.deepl.glossaries import add_glossaries, add_monolingual_view
 from serving.api.deepl.memories import add_memories
 from serving.api.deepl.protocol import (
-    OF_ANY_KEY,
+    KEYED_STATUSES,
     OTHER_RESOURCES,
     PROTOCOL,
     RESOURCES,
@@ -94,15 +94,15 @@ def _add_lists(routes: Routes, services: Services) -> None:
         described = [{"source_lang": pair.source, "target_lang": pair.target} for pair in pairs]
         return JSONResponse({"supported_languages": described})
 
-    of_languages, statuses = list[DeepLLanguage], (400, *OF_ANY_KEY)
+    of_languages, statuses = list[DeepLLanguage], (400, *KEYED_STATUSES)
     extra = {"parameters": [_TYPE]}
     routes.add("GET", "/languages", deepl_languages, of_languages, statuses, extra=extra)
-    routes.add("GET", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY)
+    routes.add("GET", "/usage", deepl_usage, DeepLUsage, KEYED_STATUSES)
     hidden: dict[str, Any] = {"include_in_schema": False}  # older clients ask so
     routes.add("POST", "/languages", deepl_languages, of_languages, statuses, **hidden)
-    routes.add("POST", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY, **hidden)
+    routes.add("POST", "/usage", deepl_usage, DeepLUsage, KEYED_STATUSES, **hidden)
     place = "/glossary-language-pairs"
-    routes.add("GET", place, glossary_language_pairs, LanguagePairs, OF_ANY_KEY)
+    routes.add("GET", place, glossary_language_pairs, LanguagePairs, KEYED_STATUSES)
 
 
 def _add_resources(routes: Routes, services: Services) -> None:
@@ -116,7 +116,7 @@ def _add_resources(routes: Routes, services: Services) -> None:
             raise RequestError("resource", resource, message)
         return JSONResponse(languages(await services.catalog.translator_cards(), resource))
 
-    statuses, extra = (400, *OF_ANY_KEY), query_parameters("resource")
+    statuses, extra = (400, *KEYED_STATUSES), query_parameters("resource")
     of_languages = list[ResourceLanguage]
     routes.add("GET", "/languages", resource_languages, of_languages, statuses, extra=extra)
 

@@ -10,11 +10,23 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, V1_PROTOCOL, Translations, source_name
-from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
+from serving.api.deepl.protocol import (
+    BODY_STATUSES,
+    PROTOCOL,
+    V1_PROTOCOL,
+    Translations,
+    source_name,
+)
+from serving.api.http.bodies import (
+    NoOpValues,
+    Refusals,
+    RequestBody,
+    reads_json_or_form,
+    translation_field,
+)
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
-from serving.api.http.quality import quality_of
+from serving.api.http.memories import DEFAULT_THRESHOLD, describe_segments, find_memory
+from serving.api.http.quality import describe_quality
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries.entries import GlossaryPair
@@ -53,20 +65,20 @@ _SPLITTING = {
 _NEEDS_TAGS = ("tag_handling_version", *LISTS[2:])
 
 
-def _commas_parted(value: Any) -> Any:
+def _split_at_commas(value: Any) -> Any:
     """Split a text at commas; return other values as they are, to be refused."""
     if isinstance(value, str):
         value = [value]
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         return value
-    return [part.strip() for each in value for part in each.split(",") if part.strip()]
+    return [part.strip() for text in value for part in text.split(",") if part.strip()]
 
 
-def _in_small_letters(value: Any) -> Any:
+def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-Names = Annotated[list[str], BeforeValidator(_commas_parted)]
+NameList = Annotated[list[str], BeforeValidator(_split_at_commas)]
 
 
 class TextsBody(RequestBody):
@@ -81,9 +93,8 @@ class TextsBody(RequestBody):
     term the first counts. tag_handling_version: v1 and v2 are the same. show_billed_characters,
     enable_beta_languages: without effect; billed characters are always returned.
     translation_memory_id: of a memory, whose units are used that are at least
-    translation_memory_threshold percent alike. quality: an extension; returns how good each
-    translation seems to be, as in LibreTranslate's `/translate`. custom_instructions, style_id:
-    refused.
+    translation_memory_threshold percent alike. quality: an extension. custom_instructions,
+    style_id: refused.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -106,24 +117,26 @@ class TextsBody(RequestBody):
     preserve_formatting: bool = False
     formality: Annotated[
         Literal["default", "more", "less", "prefer_more", "prefer_less"],
-        BeforeValidator(_in_small_letters),
+        BeforeValidator(_lower),
     ] = "default"
     model_type: (
         Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None
     ) = None
     glossary_id: str | None = None
-    glossary_ids: Annotated[Names, Field(max_length=MAX_GLOSSARIES)] = Field(default_factory=list)
+    glossary_ids: Annotated[NameList, Field(max_length=MAX_GLOSSARIES)] = Field(
+        default_factory=list
+    )
     tag_handling: MarkupKind | None = None
     tag_handling_version: Literal["v1", "v2"] | None = None
     outline_detection: bool = True
-    splitting_tags: Names = Field(default_factory=list)
-    non_splitting_tags: Names = Field(default_factory=list)
-    ignore_tags: Names = Field(default_factory=list)
+    splitting_tags: NameList = Field(default_factory=list)
+    non_splitting_tags: NameList = Field(default_factory=list)
+    ignore_tags: NameList = Field(default_factory=list)
     show_billed_characters: bool = True
     enable_beta_languages: bool = False
     translation_memory_id: str | None = None
     translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
-    quality: bool = False
+    quality: bool = translation_field("quality")
 
     @property
     def num_characters(self) -> int:
@@ -210,45 +223,45 @@ _TAG_HANDLING_VERSION = "v2"
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class GlossaryTranslator:
     """A translator with the glossary entries that occur in the texts."""
 
-    chosen: RoutedTranslator
+    routed: RoutedTranslator
     entries: tuple[GlossaryEntry, ...]
 
     @property
     def card(self) -> ModelCard:
-        return self.chosen.card
+        return self.routed.card
 
     async def run(self, job: TranslationJob) -> Translation:
-        return await self.chosen.run(replace(job, glossary=self.entries))
+        return await self.routed.run(replace(job, glossary=self.entries))
 
     def stream(self, job: TranslationJob) -> TranslationStream:
-        return self.chosen.stream(replace(job, glossary=self.entries))
+        return self.routed.stream(replace(job, glossary=self.entries))
 
 
-async def _prepared(services: Services, body: TextsBody) -> Prepared:
-    chosen = await route_texts(services, body.text, body.source_lang, body.target_lang)
+async def _find_translator(services: Services, body: TextsBody) -> GlossaryTranslator:
+    routed = await route_texts(services, body.text, body.source_lang, body.target_lang)
     pair = GlossaryPair.from_codes(body.source_lang or "", body.target_lang)
     owner = current_key()
     entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)
-    memory = await memory_use(
+    memory = await find_memory(
         services,
         body.translation_memory_id,
         body.translation_memory_threshold,
         body.source_lang,
         body.target_lang,
     )
-    return Prepared(replace(chosen, memory=memory), entries)
+    return GlossaryTranslator(replace(routed, memory=memory), entries)
 
 
-async def _answer(call: Call[TextsBody, Prepared]) -> JSONResponse:
+async def _answer(call: Call[TextsBody, GlossaryTranslator]) -> JSONResponse:
     translation = await call.model.run(call.job)
-    return JSONResponse({"translations": list(_described(call, translation))})
+    return JSONResponse({"translations": list(_describe_translations(call, translation))})
 
 
-def _described(
-    call: Call[TextsBody, Prepared], translation: Translation
+def _describe_translations(
+    call: Call[TextsBody, GlossaryTranslator], translation: Translation
 ) -> Iterator[dict[str, Any]]:
     """Yield the JSON of each translation."""
     body = call.body
@@ -257,18 +270,18 @@ def _described(
         of_all["model_type_used"] = body.model_type_used
     if body.tag_handling is not None:
         of_all["tag_handling_version"] = body.tag_handling_version or _TAG_HANDLING_VERSION
-    chosen = call.model.chosen
+    routed = call.model.routed
     for text, source, billed, (best, *_) in zip(
-        body.text, chosen.sources, chosen.billed, translation.renderings, strict=True
+        body.text, routed.sources, routed.billed, translation.renderings, strict=True
     ):
-        if chosen.memory is not None:
-            of_all["segments"] = described_segments(best.origins)
+        if routed.memory is not None:
+            of_all["segments"] = describe_segments(best.origins)
         yield {
             "detected_source_language": source_name(source.language),
             "text": format_like_source(text, best.text) if body.preserve_formatting else best.text,
             "billed_characters": billed,
             **of_all,
-            **({"quality": quality_of(best)} if body.quality else {}),
+            **({"quality": describe_quality(best)} if body.quality else {}),
             **({"finish_reason": best.reason} if best.reason is FinishReason.LENGTH else {}),
         }
 
@@ -280,12 +293,12 @@ TRANSLATE = Endpoint(
     description="Translate texts.",
     body=TextsBody,
     reader=reads_json_or_form(*LISTS),
-    find_model=_prepared,
-    billed=lambda body, prepared: sum(prepared.chosen.billed),
+    find_model=_find_translator,
+    billed=lambda body, translator: sum(translator.routed.billed),
     answer=_answer,
     answer_type=Translations,
     example={"text": ["A dog runs."], "source_lang": "EN", "target_lang": "FR"},
-    statuses=OF_A_BODY,
+    statuses=BODY_STATUSES,
 )
 
 

@@ -46,23 +46,23 @@ class AttentionMapBody(TypedDict):
     weights: list[list[list[list[float]]]]
 
 
-def queries_of(asked: bool | Iterable[str | AttentionQueryFields]) -> tuple[AttentionQuery, ...]:
+def parse_queries(field: bool | Iterable[str | AttentionQueryFields]) -> tuple[AttentionQuery, ...]:
     """Return the queries of a field. The name of a kind asks for the mean over all layers and
     heads.
 
     A boolean field asks for no maps of this form.
     """
-    if isinstance(asked, bool):
+    if isinstance(field, bool):
         return ()
     return tuple(
-        AttentionQuery(each, is_mean=True) if isinstance(each, str) else each.query()
-        for each in asked
+        AttentionQuery(query, is_mean=True) if isinstance(query, str) else query.query()
+        for query in field
     )
 
 
 def check_size(maps: Iterable[AttentionMap]) -> None:
     """Raise RequestError for more weights than an answer may have."""
-    count = sum(each.weights.size for each in maps)
+    count = sum(attention_map.weights.size for attention_map in maps)
     if count > MAX_ATTENTION_WEIGHTS:
         message = (
             f"an answer may have {MAX_ATTENTION_WEIGHTS} weights; ask for the mean, for fewer "
@@ -71,16 +71,16 @@ def check_size(maps: Iterable[AttentionMap]) -> None:
         raise RequestError("return_attention", f"{count} weights", message)
 
 
-def described_maps(maps: Sequence[AttentionMap]) -> list[dict[str, Any]]:
+def describe_maps(maps: Sequence[AttentionMap]) -> list[dict[str, Any]]:
     """Return the JSON of maps; see `AttentionMapBody`."""
     return [
         {
-            "kind": each.kind,
-            "layers": each.layers,
-            "heads": each.heads,
-            "row_tokens": each.row_tokens,
-            "column_tokens": each.column_tokens,
-            "weights": each.weights.astype(np.float64).round(DIGITS).tolist(),
+            "kind": attention_map.kind,
+            "layers": attention_map.layers,
+            "heads": attention_map.heads,
+            "row_tokens": attention_map.row_tokens,
+            "column_tokens": attention_map.column_tokens,
+            "weights": attention_map.weights.astype(np.float64).round(DIGITS).tolist(),
         }
-        for each in maps
+        for attention_map in maps
     ]

@@ -31,7 +31,7 @@ class Authenticator:
             self._key(protocol, headers, {})
 
     @contextmanager
-    def admitted(
+    def admit(
         self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]
     ) -> Iterator[None]:
         """Admit a request, and count its tokens at the end. Raises KeyRefused and RateExceeded."""

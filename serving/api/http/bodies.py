@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
-from serving.api.http.content_encoding import codings_of, decoding
+from serving.api.http.content_encoding import codings_of, decode_body
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
 from serving.errors import RequestError, TooLarge, WrongMediaType
 from serving.pipelines.decoding import applicable_defaults
+from serving.pipelines.translation.options import TRANSLATION_OPTIONS
 from serving.requests.parameters import (
     NO_PROCESSORS,
     NUM_BEAMS,
@@ -37,7 +38,7 @@ from serving.text.checks import check_text
 NoOpValues = Mapping[str, tuple[Any, ...]]
 Refusals = Mapping[str, str]
 Fields = dict[str, Any]
-Pairs = list[tuple[str, str]]
+FormFields = list[tuple[str, str]]
 MAX_BAD_WORDS = 128
 _MAX_BAD_WORD_CHARACTERS = 256
 _ALL_TYPES = (JSON, URL_ENCODED, MULTIPART)
@@ -136,6 +137,15 @@ def option_field(option: Option, may_be_null: bool = False, **schema: Any) -> An
     needs = f" Needs {option.needs}." if option.needs else ""
     values = option.values.schema | schema
     return Field(default, description=option.help + needs, json_schema_extra=values)
+
+
+def translation_field(name: str) -> Any:
+    """Return the field of a body for an option of translation, with its description and range."""
+    option = TRANSLATION_OPTIONS[name]
+    if option.values is None:
+        return Field(option.default, description=option.help)
+    low, high = option.values.low, option.values.high
+    return Field(option.default, description=option.help, ge=low, le=high)
 
 
 if TYPE_CHECKING:
@@ -327,15 +337,15 @@ def limit_body(request: Request, max_bytes: int) -> Request:
     """Return the request with a body that is decoded if the client has compressed it, and that
     raises an error if it is too large or cut short.
     """
-    receive = _counted(request.receive, max_bytes)
+    receive = _count_bytes(request.receive, max_bytes)
     if "content-encoding" in request.headers:
         codings = codings_of(request.headers.getlist("content-encoding"))
         if codings:
-            receive = _counted(decoding(receive, codings, max_bytes), max_bytes)
+            receive = _count_bytes(decode_body(receive, codings, max_bytes), max_bytes)
     return Request(request.scope, receive)
 
 
-def _counted(receive: Receive, max_bytes: int) -> Receive:
+def _count_bytes(receive: Receive, max_bytes: int) -> Receive:
     num_bytes = 0
 
     async def receive_counted() -> Message:
@@ -355,7 +365,7 @@ def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _parse_form(request: Request, body: bytes) -> Pairs:
+async def _parse_form(request: Request, body: bytes) -> FormFields:
     """Read a form, without files. A URL-encoded one may hold UTF-8, as of `curl -d q=é`."""
     content_type = _media_type(request)
     if body.lstrip()[:1] == b"{" and content_type:  # as of `curl -d '{"q": ...}'`
@@ -370,7 +380,7 @@ async def _parse_form(request: Request, body: bytes) -> Pairs:
         raise RequestError("body", body, message) from None
 
 
-async def _parse_multipart(request: Request) -> Pairs:
+async def _parse_multipart(request: Request) -> FormFields:
     """Read a form in parts."""
     try:
         async with request.form(max_fields=_MAX_FIELDS) as form:
@@ -382,7 +392,7 @@ async def _parse_multipart(request: Request) -> Pairs:
         ) from None
 
 
-def _gather(pairs: Pairs, repeated: str) -> Fields:
+def _gather(pairs: FormFields, repeated: str) -> Fields:
     fields: Fields = dict(pairs)
     values = [value for name, value in pairs if name == repeated]
     if len(values) > 1:

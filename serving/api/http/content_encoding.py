@@ -20,7 +20,7 @@ _PIECE_BYTES = 2**18
 
 def codings_of(values: Iterable[str]) -> list[str]:
     """Return the codings in the order in which they were applied. values: of all headers
-    `Content-Encoding`. Raises WrongMediaType for those that cannot be decoded here.
+    `Content-Encoding`. Raises WrongMediaType for those that cannot be decode here.
     """
     names = (name.strip().lower() for value in values for name in value.split(","))
     codings = [_ALIASES.get(name, name) for name in names if name not in ("", "identity")]
@@ -31,13 +31,13 @@ def codings_of(values: Iterable[str]) -> list[str]:
     return codings
 
 
-def decoding(receive: Receive, codings: Sequence[str], max_bytes: int) -> Receive:
+def decode_body(receive: Receive, codings: Sequence[str], max_bytes: int) -> Receive:
     """Return a function that receives a body decoded.
 
     It raises RequestError for data that is damaged or cut short, and TooLarge if what one of the
     codings holds has more than `max_bytes`.
     """
-    decoders = [_Decoder(coding, max_bytes) for coding in reversed(codings)]
+    decoders = [_ContentDecoder(coding, max_bytes) for coding in reversed(codings)]
     pieces: Iterator[bytes] = iter(())
     is_received = False
 
@@ -54,13 +54,13 @@ def decoding(receive: Receive, codings: Sequence[str], max_bytes: int) -> Receiv
             is_received = not message.get("more_body", False)
             pieces = iter([message.get("body", b"")])
             for decoder in decoders:
-                pieces = decoder.decoded(pieces)
+                pieces = decoder.decode(pieces)
         return {"type": "http.request", "body": piece, "more_body": True}
 
     return receive_decoded
 
 
-class _Decoder:
+class _ContentDecoder:
     """Decodes one coding."""
 
     def __init__(self, coding: str, max_bytes: int) -> None:
@@ -69,14 +69,14 @@ class _Decoder:
         self._head = b""
         self._stream = _gzip_stream() if coding == _GZIP else None
 
-    def decoded(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def decode(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield what the next pieces decode to, in pieces of limited size."""
         for piece in pieces:
             self._num_bytes += len(piece)
             if self._num_bytes > self._max_bytes:
                 raise TooLarge("body", f"more than {self._max_bytes} bytes", "is too large")
             try:
-                yield from self._decoded(piece)
+                yield from self._decode_piece(piece)
             except zlib.error as error:
                 raise self._refusal(f"is not valid {self._coding}: {error}") from None
 
@@ -85,7 +85,7 @@ class _Decoder:
         if self._num_bytes and not (self._stream and self._stream.eof):
             raise self._refusal(f"is cut short: its {self._coding} data has no end")
 
-    def _decoded(self, data: bytes) -> Iterator[bytes]:
+    def _decode_piece(self, data: bytes) -> Iterator[bytes]:
         if self._stream is None:  # deflate, whose first two bytes say which form it has
             data = self._head = self._head + data
             if len(data) < 2:

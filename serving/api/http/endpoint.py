@@ -16,7 +16,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.bodies import AnyBody, Body, FieldReader, limit_body, parse
-from serving.api.http.openapi import OF_A_BODY, DescribedBody
+from serving.api.http.openapi import BODY_STATUSES, DescribedBody
 from serving.api.http.protocol import Protocol, current_request
 from serving.api.http.routing import Routes
 from serving.api.http.services import Services
@@ -29,11 +29,11 @@ from serving.pipelines import catalog
 ARRIVED_MS = "attendant-arrived-ms"
 _MAX_DIGITS = 15  # of a time until the year 33658; `int` refuses texts of thousands of digits
 
-Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator | catalog.Model)
+AnyModel = TypeVar("AnyModel", bound=catalog.Translator | catalog.Generator | catalog.Model)
 
 
 @dataclass(frozen=True)
-class Call(Generic[Body, Model]):
+class Call(Generic[Body, AnyModel]):
     """A request whose model is found.
 
     body: as the client sent it, without the model's defaults.
@@ -43,7 +43,7 @@ class Call(Generic[Body, Model]):
     """
 
     body: Body
-    model: Model
+    model: AnyModel
     job: Any
     protocol: Protocol
     tracked: Tracked
@@ -70,7 +70,7 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
     answer_type: Any
     example: Mapping[str, Any]
     other_answers: Mapping[str, Any] | None = None
-    statuses: Sequence[int] = OF_A_BODY
+    statuses: Sequence[int] = BODY_STATUSES
 
     def add_to(
         self, routes: Routes, services: Services, method: str = "POST", is_listed: bool = True
@@ -106,8 +106,8 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
                 authenticator.check_headers(self.protocol, request.headers)
             fields = await self.reader.read(limit_body(request, services.max_body_bytes))
             if authenticator:
-                admitted = authenticator.admitted(self.protocol, request.headers, fields)
-                resources.enter_context(admitted)
+                admit = authenticator.admit(self.protocol, request.headers, fields)
+                resources.enter_context(admit)
             return await self.answer_fields(fields, services, tracked, resources)
 
     @abstractmethod
@@ -122,16 +122,16 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
+class Endpoint(BodyEndpoint[Body], Generic[Body, AnyModel]):
     """An endpoint that runs a job of a model.
 
     find_model: raises RequestError if the body names no model. id_prefix: of the ids of jobs.
     billed: returns how many characters count against the quota; None counts all of the body's.
     """
 
-    find_model: Callable[[Services, Body], Awaitable[Model]]
-    answer: Callable[[Call[Body, Model]], Awaitable[Response]]
-    billed: Callable[[Body, Model], int] | None = None
+    find_model: Callable[[Services, Body], Awaitable[AnyModel]]
+    answer: Callable[[Call[Body, AnyModel]], Awaitable[Response]]
+    billed: Callable[[Body, AnyModel], int] | None = None
     id_prefix: str = ""
 
     async def answer_fields(

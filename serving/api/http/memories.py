@@ -25,7 +25,7 @@ class TranslatedSegment(TypedDict):
     score: NotRequired[int]
 
 
-async def memory_use(
+async def find_memory(
     services: Services,
     identity: str | None,
     threshold: int,
@@ -48,16 +48,16 @@ async def memory_use(
     return MemoryUse(owner, identity, target, threshold)
 
 
-def described_segments(origins: Iterable[SegmentOrigin]) -> list[dict[str, Any]]:
+def describe_segments(origins: Iterable[SegmentOrigin]) -> list[dict[str, Any]]:
     """Return the JSON of where each segment came from."""
     return [
-        {"source": each.source, "target": each.target, "origin": "model"}
-        if each.memory_score is None
+        {"source": origin.source, "target": origin.target, "origin": "model"}
+        if origin.memory_score is None
         else {
-            "source": each.source,
-            "target": each.target,
+            "source": origin.source,
+            "target": origin.target,
             "origin": "memory",
-            "score": each.memory_score,
+            "score": origin.memory_score,
         }
-        for each in origins
+        for origin in origins
     ]

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.api.http.protocol import (
     ENDS,
-    Report,
+    ErrorReport,
     RequestInfo,
     current_request,
     error_response,
@@ -80,7 +80,7 @@ class RequestsInProgress:
                 task.cancel()
 
     @contextmanager
-    def tracked(self, answer: "_Answer") -> Iterator[None]:
+    def track(self, answer: "_Answer") -> Iterator[None]:
         """Hold a request until the block ends. Raises EngineStopped."""
         task = asyncio.current_task()
         assert task is not None
@@ -109,7 +109,7 @@ class ErrorMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        report: Report,
+        report: ErrorReport,
         in_progress: RequestsInProgress,
         write_access: Callable[[str], None] | None = None,
         tracing: Tracing | None = None,
@@ -142,7 +142,7 @@ class ErrorMiddleware:
 
     async def _respond(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
-            with self._in_progress.tracked(answer):
+            with self._in_progress.track(answer):
                 await self._app(scope, receive, answer.send)
         except ENDS:
             raise

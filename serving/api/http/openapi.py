@@ -32,10 +32,10 @@ _ERRORS = {
     503: "No engine runs, or none any more; try again after `Retry-After` seconds.",
     504: "The deadline that the request gave itself has passed.",
 }
-OF_ANY_ROUTE = (500, 503)
-OF_A_LIST = (401, *OF_ANY_ROUTE)
-OF_A_MODEL = (404, *OF_A_LIST)
-OF_A_BODY = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
+COMMON_STATUSES = (500, 503)
+LIST_STATUSES = (401, *COMMON_STATUSES)
+MODEL_STATUSES = (404, *LIST_STATUSES)
+BODY_STATUSES = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -53,12 +53,12 @@ def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
     return described
 
 
-def described_text(media_type: str, description: str) -> dict[str, Any]:
+def describe_text(media_type: str, description: str) -> dict[str, Any]:
     """Describe an answer, or one form of it, that is not JSON."""
     return {"content": {media_type: {"schema": {"type": "string", "description": description}}}}
 
 
-def described_events(description: str) -> dict[str, Any]:
+def describe_events(description: str) -> dict[str, Any]:
     """Describe server-sent events; the schema is of each event."""
     event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
     return {"content": {EVENTS: {"schema": event | {"description": description}}}}

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.content_encoding import ENCODINGS
-from serving.api.http.openapi import OF_ANY_ROUTE, Responses, responses
+from serving.api.http.openapi import COMMON_STATUSES, Responses, responses
 from serving.errors import (
     CONTENT_ENCODING,
     AttendantError,
@@ -45,7 +45,7 @@ from serving.errors import (
 logger = logging.getLogger(__name__)
 ErrorShape = Callable[[int, BaseException], dict[str, Any]]
 # Returns the status and the body that report an error, as the protocol of the request has them.
-Report = Callable[[Scope, BaseException], tuple[int, dict[str, Any]]]
+ErrorReport = Callable[[Scope, BaseException], tuple[int, dict[str, Any]]]
 
 # The first class that matches counts.
 _STATUS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
@@ -136,7 +136,7 @@ class Protocol:
 
     def refusal(self, status: int) -> Responses:
         """Describe a route that refuses all requests, for OpenAPI."""
-        described = responses(None, self.error_type, (status, *OF_ANY_ROUTE))
+        described = responses(None, self.error_type, (status, *COMMON_STATUSES))
         del described[200]
         return described
 

@@ -25,19 +25,19 @@ class TextQuality(TypedDict):
     sentences: list[SentenceQuality]
 
 
-def quality_of(rendering: Rendering) -> TextQuality:
+def describe_quality(rendering: Rendering) -> TextQuality:
     return {
-        "score": _rounded(text_score(rendering.quality)),
+        "score": _round(text_score(rendering.quality)),
         "sentences": [
             {
-                "score": round(each.score, _DIGITS),
-                "words": list(each.words),
-                "word_probabilities": [*map(_rounded, each.word_probabilities)],
+                "score": round(sentence.score, _DIGITS),
+                "words": list(sentence.words),
+                "word_probabilities": [*map(_round, sentence.word_probabilities)],
             }
-            for each in rendering.quality
+            for sentence in rendering.quality
         ],
     }
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from serving.api.http.authentication import Authenticator
 from serving.api.http.openapi import DescribedBody, Responses
-from serving.api.http.protocol import ENDS, Protocol, Report, error_response, path_of
+from serving.api.http.protocol import ENDS, ErrorReport, Protocol, error_response, path_of
 
 # Takes the request, and the parameters of the path by name.
 Handler = Callable[..., Awaitable[Response]]
@@ -150,7 +150,7 @@ def protocol_at(scope: Scope, protocols: Sequence[Protocol]) -> Protocol:
     return max(owners, key=lambda protocol: len(protocol.prefix))
 
 
-def report_routing_errors(app: FastAPI, report: Report) -> None:
+def report_routing_errors(app: FastAPI, report: ErrorReport) -> None:
     """Report paths, methods and files that there are not, as their protocol does."""
 
     async def respond(request: Request, error: Exception) -> Response:

@@ -27,7 +27,7 @@ _BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSO
 _OTHER_BYTES = 65_536  # of all fields besides the texts
 
 
-class Loader(Protocol):
+class ModelLoader(Protocol):
     """Loads and unloads models while the server runs."""
 
     async def load(self, bundle: Path, group: str | None, replaces: bool) -> ModelCard:
@@ -47,7 +47,7 @@ class Operators:
     """The keys of operators, and what changes the models."""
 
     keys: KeyRing
-    loader: Loader
+    loader: ModelLoader
 
 
 async def _no_readings() -> list[Reading]:

@@ -40,16 +40,16 @@ class EventStream(StreamingResponse):
 
     def __init__(self, events: AsyncGenerator[str, None], resources: AsyncExitStack) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        self._events = _grouped(events)
+        self._events = _join_batches(events)
         super().__init__(self._events, headers=headers)
         self._resources = resources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._resources, aclosing(self._events), _pinging(send) as send_event:
+        async with self._resources, aclosing(self._events), _sending_pings(send) as send_event:
             await super().__call__(scope, receive, send_event)
 
 
-async def _grouped(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+async def _join_batches(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
     """Yield the events that have come since the last time as one text: writing to a connection
     costs as much as making an event.
     """
@@ -59,7 +59,7 @@ async def _grouped(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, Non
 
 
 @asynccontextmanager
-async def _pinging(send: Send) -> AsyncIterator[Send]:
+async def _sending_pings(send: Send) -> AsyncIterator[Send]:
     """Yield a function that sends the answer; comments are sent between its parts."""
     loop = asyncio.get_running_loop()
     has_begun = False
@@ -85,26 +85,28 @@ async def _pinging(send: Send) -> AsyncIterator[Send]:
         await asyncio.gather(pinger, return_exceptions=True)
 
 
-async def first_of(items: AsyncGenerator[Item, None], stack: AsyncExitStack) -> Awaitable[Item]:
+async def wait_for_first(
+    items: AsyncGenerator[Item, None], stack: AsyncExitStack
+) -> Awaitable[Item]:
     """Wait a short time for the first item of a stream; return an awaitable of the item.
 
     An error until then is raised here, so that the answer gets its status. stack: is closed before
     the stream.
     """
     first = asyncio.ensure_future(anext(items))
-    stack.push_async_callback(_given_up, first)
+    stack.push_async_callback(_cancel_first, first)
     await asyncio.wait([first], timeout=PING_SECONDS)
     if first.done():
         first.result()
     return first
 
 
-async def _given_up(first: "asyncio.Future[Any]") -> None:
+async def _cancel_first(first: "asyncio.Future[Any]") -> None:
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
 
 
-async def events_of(
+async def encode_events(
     values: AsyncGenerator[dict[str, Any], None],
     tracked: Tracked,
     protocol: Protocol,

@@ -92,9 +92,9 @@ async def receive_upload(
             authenticator.check_headers(protocol, request.headers)
         max_mib = services.document_limits.max_mib if max_mib is None else max_mib
         max_bytes = max_mib * 2**20 + _OTHER_BYTES
-        fields = await resources.enter_async_context(_form(limit_body(request, max_bytes)))
+        fields = await resources.enter_async_context(_read_form(limit_body(request, max_bytes)))
         if authenticator:
-            resources.enter_context(authenticator.admitted(protocol, request.headers, fields))
+            resources.enter_context(authenticator.admit(protocol, request.headers, fields))
         yield parse(cls, fields)
 
 
@@ -118,7 +118,7 @@ async def queue_document(
     owner = current_key()
     name = Path(file.filename or "").name
     languages = source if is_explicit(source) else None, target
-    async with services.documents.received(file.file, name, *languages) as document:
+    async with services.documents.receive(file.file, name, *languages) as document:
         sources = await identify_document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None
         async with services.quota.reserve(owner, sources.num_billed):
@@ -130,9 +130,9 @@ async def queue_document(
 
 
 def file_response(
-    job: DocumentJob, path: Path, taken: TakenResult | None = None
+    job: DocumentJob, path: Path, one_time: TakenResult | None = None
 ) -> StreamingResponse:
-    """Send a translated document. taken: it is sent once, and deleted before its last byte."""
+    """Send a translated document. one_time: it is sent once, and deleted before its last byte."""
     name = result_name(job.data.name)
     media_type = FORMATS[file_extension(name)].media_type
     headers = {
@@ -140,47 +140,47 @@ def file_response(
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
     }
-    chunks = once(taken) if taken else chunks_of(path)
+    chunks = read_chunks_once(one_time) if one_time else read_chunks(path)
     return StreamingResponse(chunks, media_type=media_type, headers=headers)
 
 
-async def chunks_of(path: Path) -> AsyncGenerator[bytes, None]:
+async def read_chunks(path: Path) -> AsyncGenerator[bytes, None]:
     """Yield a file in pieces."""
     with open(path, "rb") as file:
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
             yield chunk
 
 
-async def once(taken: TakenResult) -> AsyncGenerator[bytes, None]:
+async def read_chunks_once(result: TakenResult) -> AsyncGenerator[bytes, None]:
     """Yield a file in pieces, and delete its document before the last byte; if the client goes
     before, it can be fetched again.
     """
     is_whole = False
     try:
         last = b""
-        async with aclosing(chunks_of(taken.path)) as chunks:
+        async with aclosing(read_chunks(result.path)) as chunks:
             async for chunk in chunks:
                 yield last + chunk[:-1]
                 last = chunk[-1:]
-        await taken.sent()
+        await result.mark_sent()
         is_whole = True
         yield last
     finally:
         if not is_whole:  # in a task of its own: this one may have been cancelled
-            _keep(asyncio.ensure_future(taken.broken_off()))
+            _hold_reference(asyncio.ensure_future(result.mark_interrupted()))
 
 
 _running: set[asyncio.Future[None]] = set()
 
 
-def _keep(task: asyncio.Future[None]) -> None:
+def _hold_reference(task: asyncio.Future[None]) -> None:
     """Hold a reference to a task until it is done, as asyncio asks for."""
     _running.add(task)
     task.add_done_callback(_running.discard)
 
 
 @asynccontextmanager
-async def _form(request: Request) -> AsyncIterator[Fields]:
+async def _read_form(request: Request) -> AsyncIterator[Fields]:
     """Read a multipart form; a field that is given more than once has a list of values. A file of
     more than 1 MiB is on disk until the block ends.
     """
@@ -195,10 +195,10 @@ async def _form(request: Request) -> AsyncIterator[Fields]:
     except OSError as error:  # a file of more than 1 MiB goes to the folder of temporary files
         raise StorageError(gettempdir(), error.strerror or error, "TMPDIR") from error
     try:
-        yield {name: values if values[1:] else values[0] for name, values in _lists(form)}
+        yield {name: values if values[1:] else values[0] for name, values in _field_values(form)}
     finally:
         await form.close()
 
 
-def _lists(form: FormData) -> Iterator[tuple[str, list[Any]]]:
+def _field_values(form: FormData) -> Iterator[tuple[str, list[Any]]]:
     return ((name, form.getlist(name)) for name in form)

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.api.http.bodies import FieldsBody, reads_all
 from serving.api.http.endpoint import SimpleEndpoint
-from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_ANY_ROUTE, DescribedBody
+from serving.api.http.openapi import BODY_STATUSES, COMMON_STATUSES, MULTIPART, DescribedBody
 from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Services
 from serving.api.http.uploads import (
@@ -119,7 +119,7 @@ def routes(services: Services) -> list[ProtocolRoute]:
         endpoint.add_to(routes, services)
     TRANSLATE.add_to(routes, services, "GET", is_listed=False)  # OmegaT's plugin asks so
     add_usage(routes, services, "libretranslate_usage")
-    free: dict[str, Any] = {"statuses": OF_ANY_ROUTE, "needs_key": False}
+    free: dict[str, Any] = {"statuses": COMMON_STATUSES, "needs_key": False}
     routes.add("GET", "/languages", languages, list[Language], **free)
     routes.add("GET", "/frontend/settings", frontend_settings, FrontendSettings, **free)
     routes.add_refusal(
@@ -155,12 +155,12 @@ def _add_files(routes: Routes, services: Services) -> None:
     # The key is in the body, or in the name of the file.
     body = DescribedBody(FileBody, (MULTIPART,), {"source": "en", "target": "fr"})
     routes.add(
-        *("POST", "/translate_file", translate_file, TranslatedFile, OF_A_BODY),
+        *("POST", "/translate_file", translate_file, TranslatedFile, BODY_STATUSES),
         body=body,
         needs_key=False,
     )
     routes.add(
-        *("GET", _FILES + "/{name}", download_file, None, (404, *OF_ANY_ROUTE)),
+        *("GET", _FILES + "/{name}", download_file, None, (404, *COMMON_STATUSES)),
         content=RESULT,
         needs_key=False,
         response_class=Response,
@@ -170,7 +170,7 @@ def _add_files(routes: Routes, services: Services) -> None:
 async def _wait_for_document(services: Services, handle: Handle) -> None:
     """Wait for a document; delete it if the client disconnects."""
     try:
-        await services.documents.finished(handle, current_key())
+        await services.documents.wait_until_finished(handle, current_key())
     except BaseException:
         await services.documents.remove(handle.id)
         raise

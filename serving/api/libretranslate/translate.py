@@ -16,22 +16,32 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictInt,
-    ValidationInfo,
     field_validator,
 )
 
-from serving.api.http.attention import AttentionQueryFields, check_size, described_maps, queries_of
-from serving.api.http.bodies import DecodingFields, RequestBody, option_field, reads_all
+from serving.api.http.attention import (
+    AttentionQueryFields,
+    check_size,
+    describe_maps,
+    parse_queries,
+)
+from serving.api.http.bodies import (
+    DecodingFields,
+    RequestBody,
+    option_field,
+    reads_all,
+    translation_field,
+)
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
-from serving.api.http.openapi import described_events
-from serving.api.http.quality import quality_of
+from serving.api.http.memories import DEFAULT_THRESHOLD, describe_segments, find_memory
+from serving.api.http.openapi import describe_events
+from serving.api.http.quality import describe_quality
 from serving.api.http.services import Services
-from serving.api.http.streams import EventStream, events_of, first_of
+from serving.api.http.streams import EventStream, encode_events, wait_for_first
 from serving.api.libretranslate.protocol import PROTOCOL, Translated, describe_detection
 from serving.errors import RequestError
 from serving.observability.metrics import Outcome
-from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding
+from serving.pipelines.decoding import DEFAULT_BEAMS, PLAIN, Decoding
 from serving.pipelines.routing import RoutedTranslator, route_texts
 from serving.pipelines.translation.job import (
     AlignedWords,
@@ -41,7 +51,8 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
-from serving.requests.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
+from serving.pipelines.translation.options import TRANSLATION_OPTIONS
+from serving.requests.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, Choices, SamplingParams
 from serving.requests.request import FinishReason
 from serving.text.checks import (
     check_text,
@@ -50,23 +61,21 @@ from serving.text.checks import (
 from serving.text.language_identification import is_explicit
 from serving.text.markup.tokens import Markup, MarkupKind
 
-MAX_ALTERNATIVES = MAX_BEAMS - 1
 MAX_TERMS = 256
 MAX_TERM_TRANSLATIONS = 16
 MAX_TERM_CHARACTERS = 256
-_FLAGS = {
-    "alignments",
-    "alternatives_at_prefix",
-    "early_stopping",
-    "pivot",
-    "placeholders",
-    "protect",
-    "quality",
-    "replace_unknown",
-    "return_attention",
-    "return_scores",
-    "stream",
-}
+# Fields that are numbers.
+_NUMBERS = (
+    *(name for name, option in OPTIONS.items() if not isinstance(option.values, Choices)),
+    *("alternatives", "max_new_tokens", "memory_threshold", "priority", "timeout_seconds"),
+)
+# A request that gives none of these fields is decoded greedily.
+_DECODING_FIELDS = frozenset(
+    {
+        *DecodingFields.model_fields,
+        *("alternatives", "alternatives_at_prefix", "coverage_penalty", "max_new_tokens"),
+    }
+)
 
 # The fields of the engine and the pipelines, and their names in this protocol.
 FIELD_NAMES = {
@@ -106,8 +115,7 @@ class TranslateBody(DecodingFields, RequestBody):
     """The language to translate into, by any of its codes."""
     format: Literal["text", "html"] = "text"
     """In html, tags stay with the translations of their words."""
-    alternatives: Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)] = 0
-    """Number of further translations of each text, by a beam search with two beams for each."""
+    alternatives: int = translation_field("alternatives")
     api_key: Any = None
     """The key, if the server needs one."""
     secret: Any = None
@@ -119,12 +127,8 @@ class TranslateBody(DecodingFields, RequestBody):
     """Texts that are never written."""
     max_new_tokens: int | None = None
     """Ends the translation of each sentence after this many tokens."""
-    target_prefix: str = ""
-    """Beginning of the translation; its last word may be incomplete, unless a space follows it."""
-    alternatives_at_prefix: bool = False
-    """Alternatives go on otherwise after `target_prefix`, likeliest first. Those that are less than
-    a thousandth as likely as the translation, or differ from it in case, spaces or punctuation
-    only, are left out."""
+    target_prefix: str = translation_field("target_prefix")
+    alternatives_at_prefix: bool = translation_field("alternatives_at_prefix")
     glossary: Annotated[dict[str, str | list[str]], BeforeValidator(_from_json)] = Field(
         default_factory=dict
     )
@@ -137,10 +141,8 @@ class TranslateBody(DecodingFields, RequestBody):
     placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
     """Exact texts that stay as they are, such as __count__, or true for all that look like {name},
     %s or <b>."""
-    replace_unknown: bool = False
-    """Uses the source's word for unknown words."""
-    alignments: bool = False
-    """Returns which word is the translation of which."""
+    replace_unknown: bool = translation_field("replace_unknown")
+    alignments: bool = translation_field("alignments")
     return_attention: Annotated[
         bool | list[str | AttentionQueryFields], BeforeValidator(_from_json)
     ] = False
@@ -154,24 +156,19 @@ class TranslateBody(DecodingFields, RequestBody):
     )
     """Heads whose attention is returned and aligns words, numbered through the decoder's layers; by
     default those that align best."""
-    return_scores: bool = False
-    """Returns scores of translations: the mean over sentences of the log-probability over the
-    number of tokens to `length_penalty`."""
-    quality: bool = False
-    """Returns how good each translation seems to be: the score to be expected of the text and of
-    each sentence, from 0 to 1, and the probability of each word."""
-    protect: bool = True
-    """Addresses, code, placeholders, numbers and the like stay as they are."""
+    return_scores: bool = translation_field("return_scores")
+    quality: bool = translation_field("quality")
+    protect: bool = translation_field("protect")
     pivot: bool = True
     """If no model has the pair of languages, two may translate it together."""
     stream: bool = False
     """Answers with server-sent events."""
 
-    @field_validator("*", mode="before")
+    @field_validator(*_NUMBERS, mode="before")
     @classmethod
-    def _is_no_flag(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_boolean(cls, value: Any) -> Any:
         """Refuse booleans for numbers: pydantic would read `true` as 1."""
-        if isinstance(value, bool) and info.field_name not in _FLAGS:
+        if isinstance(value, bool):
             raise ValueError("input should not be true or false")
         return value
 
@@ -187,31 +184,35 @@ class TranslateBody(DecodingFields, RequestBody):
         check_texts("q", self.texts, max_characters)
 
     def job(self, request_id: str) -> TranslationJob:
-        self._check_lengths()
-        job = TranslationJob(
-            request_id=request_id,
-            texts=self.texts,
-            source=self.source,
-            target=self.target,
-            decoding=self._decoding(),
-            num_alternatives=self.alternatives,
-            target_prefix=self.target_prefix,
-            alternatives_at_prefix=self.alternatives_at_prefix,
-            glossary=tuple(self._glossary()),
-            placeholders=self._placeholders(),
-            replaces_unknown=self.replace_unknown,
-            returns_alignments=self.alignments,
-            returns_attention=self.return_attention is True,
-            returns_scores=self.return_scores,
-            returns_quality=self.quality,
-            attention_heads=tuple(self.attention_heads),
-            attention_queries=queries_of(self.return_attention),
-            markup=Markup(MarkupKind.HTML) if self.format == "html" else None,
-            protection=self.protect,
-        )
-        if job.attention_heads and not job.needs_attention:
-            message = "needs return_attention, alignments, placeholders or replace_unknown"
-            raise RequestError("attention_heads", self.attention_heads, message)
+        """Return the job, with the options that the request gives."""
+        explicit = self.model_fields_set
+        options = {
+            option.job_field: getattr(self, option.name)
+            for option in TRANSLATION_OPTIONS.values()
+            if option.name in explicit
+        }
+        options["protection"] = self.protect
+        if self.target_prefix:
+            check_text("target_prefix", self.target_prefix, MAX_TERMS * MAX_TERM_CHARACTERS)
+        if self.alternatives_at_prefix and not self.alternatives:
+            raise RequestError("alternatives_at_prefix", True, "needs alternatives, at least 1")
+        if self.glossary:
+            options["glossary"] = tuple(self._glossary_entries())
+        if self.placeholders is not False:
+            options["placeholders"] = self._placeholder_texts()
+        if self.return_attention is True:
+            options["returns_attention"] = True
+        elif self.return_attention:
+            options["attention_queries"] = parse_queries(self.return_attention)
+        if self.format == "html":
+            options["markup"] = Markup(MarkupKind.HTML)
+        decoding = PLAIN if explicit.isdisjoint(_DECODING_FIELDS) else self._decoding()
+        job = TranslationJob(request_id, self.texts, self.source, self.target, decoding, **options)
+        if self.attention_heads:
+            job = replace(job, attention_heads=tuple(self.attention_heads))
+            if not job.needs_attention:
+                message = "needs return_attention, alignments, placeholders or replace_unknown"
+                raise RequestError("attention_heads", self.attention_heads, message)
         return job
 
     def _decoding(self) -> Decoding:
@@ -266,14 +267,9 @@ class TranslateBody(DecodingFields, RequestBody):
             message = "cannot be combined with alternatives, which needs beam search"
             raise RequestError("temperature", sampling.temperature, message)
 
-    def _check_lengths(self) -> None:
-        if self.alternatives_at_prefix and not self.alternatives:
-            raise RequestError("alternatives_at_prefix", True, "needs alternatives, at least 1")
-        check_text("target_prefix", self.target_prefix, MAX_TERMS * MAX_TERM_CHARACTERS)
+    def _glossary_entries(self) -> Iterator[GlossaryEntry]:
         if len(self.glossary) > MAX_TERMS:
             raise RequestError("glossary", len(self.glossary), f"at most {MAX_TERMS} terms")
-
-    def _glossary(self) -> Iterator[GlossaryEntry]:
         for term, translations in self.glossary.items():
             texts = [translations] if isinstance(translations, str) else translations
             if not 1 <= len(texts) <= MAX_TERM_TRANSLATIONS:
@@ -283,9 +279,10 @@ class TranslateBody(DecodingFields, RequestBody):
                 _check_term("glossary", text)
             yield GlossaryEntry(term.strip(), tuple(texts))
 
-    def _placeholders(self) -> tuple[str, ...] | None:
+    def _placeholder_texts(self) -> tuple[str, ...]:
+        """Return the texts that stay as they are; none for all that look like placeholders."""
         if isinstance(self.placeholders, bool):
-            return () if self.placeholders else None
+            return ()
         if not 1 <= len(self.placeholders) <= MAX_TERMS:
             message = f"must be true, or between 1 and {MAX_TERMS} texts"
             raise RequestError("placeholders", len(self.placeholders), message)
@@ -307,22 +304,24 @@ _EVENTS = (
 )
 
 
-async def _translator(services: Services, body: TranslateBody) -> RoutedTranslator:
+async def _find_translator(services: Services, body: TranslateBody) -> RoutedTranslator:
     languages = (body.source, body.target)
-    chosen = await route_texts(services, body.texts, *languages, body.model, body.pivot)
-    told = body.source if is_explicit(body.source) else None
-    use = await memory_use(services, body.memory, body.memory_threshold, told, body.target)
-    return replace(chosen, memory=use)
+    translator = await route_texts(services, body.texts, *languages, body.model, body.pivot)
+    if not body.memory:
+        return translator
+    source = body.source if is_explicit(body.source) else None
+    memory = await find_memory(services, body.memory, body.memory_threshold, source, body.target)
+    return replace(translator, memory=memory)
 
 
 async def _answer(call: Call[TranslateBody, RoutedTranslator]) -> Response:
     if not call.body.stream:
         translation = await call.model.run(call.job)
-        return JSONResponse(_translated(call.body, call.model, translation))
+        return JSONResponse(_describe_translation(call.body, call.model, translation))
     items = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
-    first = await first_of(items, call.resources)
+    first = await wait_for_first(items, call.resources)
     call.tracked.outcome = Outcome.CANCELLED  # until the last event
-    events = events_of(_values(call, first, items), call.tracked, call.protocol)
+    events = encode_events(_values(call, first, items), call.tracked, call.protocol)
     return EventStream(events, call.resources.pop_all())
 
 
@@ -333,12 +332,12 @@ TRANSLATE = Endpoint(
     description="Translate a text or a list of texts; with `stream`, as server-sent events.",
     body=TranslateBody,
     reader=reads_all(repeated="q"),
-    find_model=_translator,
-    billed=lambda body, chosen: sum(chosen.billed),
+    find_model=_find_translator,
+    billed=lambda body, translator: sum(translator.billed),
     answer=_answer,
     answer_type=Translated,
     example={"q": "A dog runs.", "source": "en", "target": "fr"},
-    other_answers=described_events(_EVENTS),
+    other_answers=describe_events(_EVENTS),
 )
 
 
@@ -356,43 +355,46 @@ def _value(
     call: Call[TranslateBody, RoutedTranslator], item: TranslationDelta | Translation
 ) -> dict[str, Any]:
     if isinstance(item, Translation):
-        return _translated(call.body, call.model, item)
+        return _describe_translation(call.body, call.model, item)
     end = {"finish_reason": item.reason} if item.reason else {}
     return {"index": item.text, "sentence": item.sentence, "delta": item.piece, **end}
 
 
-def _translated(
-    body: TranslateBody, chosen: RoutedTranslator, translation: Translation
+def _describe_translation(
+    body: TranslateBody, translator: RoutedTranslator, translation: Translation
 ) -> dict[str, Any]:
     """Return the JSON of the answer; see `Translated`."""
     answer: dict[str, list[Any]] = {"translatedText": list(translation.texts)}
     renderings = translation.renderings
     if not is_explicit(body.source):
-        answer["detectedLanguage"] = list(map(describe_detection, chosen.sources))
-    if any(chosen.pivots):
-        answer["pivot"] = list(chosen.pivots)
+        answer["detectedLanguage"] = list(map(describe_detection, translator.sources))
+    if any(translator.pivots):
+        answer["pivot"] = list(translator.pivots)
     if body.alternatives:
         answer["alternatives"] = [[other.text for other in others] for _, *others in renderings]
     if body.return_scores:
-        answer["scores"] = [[each.score for each in ranked] for ranked in renderings]
+        answer["scores"] = [[rendering.score for rendering in ranked] for ranked in renderings]
     reasons = [best.reason for best, *_ in renderings]
-    is_asked = body.return_scores or body.glossary or body.max_new_tokens is not None
-    if is_asked or FinishReason.LENGTH in reasons:
+    gives_reasons = body.return_scores or body.glossary or body.max_new_tokens is not None
+    if gives_reasons or FinishReason.LENGTH in reasons:
         answer["finish_reasons"] = reasons
     if body.quality:
-        answer["quality"] = [quality_of(best) for best, *_ in renderings]
+        answer["quality"] = [describe_quality(best) for best, *_ in renderings]
     if body.alignments:
         answer["alignments"] = [_alignment(best.alignment) for best, *_ in renderings]
     if body.memory:
-        answer["segments"] = [described_segments(best.origins) for best, *_ in renderings]
+        answer["segments"] = [describe_segments(best.origins) for best, *_ in renderings]
     if body.return_attention is True:
         answer["attention"] = [list(map(asdict, best.attention)) for best, *_ in renderings]
     elif body.return_attention:
         check_size(
-            look for best, *_ in renderings for sentence in best.attention_maps for look in sentence
+            attention_map
+            for best, *_ in renderings
+            for sentence in best.attention_maps
+            for attention_map in sentence
         )
         answer["attention"] = [
-            list(map(described_maps, best.attention_maps)) for best, *_ in renderings
+            list(map(describe_maps, best.attention_maps)) for best, *_ in renderings
         ]
     if isinstance(body.q, str):
         return {name: values[0] for name, values in answer.items()}

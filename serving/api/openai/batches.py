@@ -14,11 +14,11 @@ from pydantic import ConfigDict, Field
 
 from serving.api.http.bodies import READS_JSON, FieldsBody
 from serving.api.http.endpoint import Endpoint, SimpleEndpoint
-from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, DescribedBody
+from serving.api.http.openapi import BODY_STATUSES, MODEL_STATUSES, MULTIPART, DescribedBody
 from serving.api.http.protocol import ENDS, RequestInfo, current_request, log_failure
 from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Services
-from serving.api.http.uploads import File, chunks_of, receive_upload
+from serving.api.http.uploads import File, read_chunks, receive_upload
 from serving.api.openai.encoders import EMBEDDINGS
 from serving.api.openai.protocol import PROTOCOL, Batch, BatchList, Deleted, FileList, FileObject
 from serving.api.openai.routes import CHATS, COMPLETIONS, RESPONSES
@@ -49,8 +49,8 @@ _PATHS: dict[str, Endpoint[Any, Any]] = {
     endpoint.protocol.prefix + endpoint.path: endpoint
     for endpoint in (COMPLETIONS, CHATS, RESPONSES, EMBEDDINGS)
 }
-_OF_AN_OBJECT = (400, *OF_A_MODEL)
-Record = TypeVar("Record", FileRecord, jobs.Batch)
+_OBJECT_STATUSES = (400, *MODEL_STATUSES)
+AnyRecord = TypeVar("AnyRecord", FileRecord, jobs.Batch)
 
 
 class BatchFileBody(FieldsBody):
@@ -73,7 +73,7 @@ class BatchBody(FieldsBody):
     metadata: Annotated[dict[str, str], Field(max_length=16)] = Field(default_factory=dict)
 
 
-def batches_of(services: Services) -> Batches:
+def make_batches(services: Services) -> Batches:
     return Batches(services.jobs, BatchLines(services, _PATHS))
 
 
@@ -108,7 +108,7 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
     async def content(request: Request, file_id: str) -> StreamingResponse:
         """Return the content of a file."""
         path = await batches.content(current_key(), file_id)
-        return StreamingResponse(chunks_of(path), media_type="application/jsonl")
+        return StreamingResponse(read_chunks(path), media_type="application/jsonl")
 
     async def delete(request: Request, file_id: str) -> JSONResponse:
         """Delete a file."""
@@ -116,11 +116,11 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
     body = DescribedBody(BatchFileBody, (MULTIPART,), {"purpose": INPUT_PURPOSE})
-    routes.add("POST", "/files", upload, FileObject, OF_A_BODY, body=body, needs_key=False)
-    routes.add("GET", "/files", files, FileList, _OF_AN_OBJECT)
-    routes.add("GET", "/files/{file_id}", file, FileObject, OF_A_MODEL)
-    routes.add("GET", "/files/{file_id}/content", content, None, OF_A_MODEL)
-    routes.add("DELETE", "/files/{file_id}", delete, Deleted, _OF_AN_OBJECT)
+    routes.add("POST", "/files", upload, FileObject, BODY_STATUSES, body=body, needs_key=False)
+    routes.add("GET", "/files", files, FileList, _OBJECT_STATUSES)
+    routes.add("GET", "/files/{file_id}", file, FileObject, MODEL_STATUSES)
+    routes.add("GET", "/files/{file_id}/content", content, None, MODEL_STATUSES)
+    routes.add("DELETE", "/files/{file_id}", delete, Deleted, _OBJECT_STATUSES)
 
 
 def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
@@ -156,9 +156,9 @@ def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
             "completion_window": WINDOW,
         },
     ).add_to(routes, services)
-    routes.add("GET", "/batches", list_batches, BatchList, _OF_AN_OBJECT)
-    routes.add("GET", "/batches/{batch_id}", batch, Batch, OF_A_MODEL)
-    routes.add("POST", "/batches/{batch_id}/cancel", cancel, Batch, _OF_AN_OBJECT)
+    routes.add("GET", "/batches", list_batches, BatchList, _OBJECT_STATUSES)
+    routes.add("GET", "/batches/{batch_id}", batch, Batch, MODEL_STATUSES)
+    routes.add("POST", "/batches/{batch_id}/cancel", cancel, Batch, _OBJECT_STATUSES)
 
 
 def _query(request: Request, *names: str) -> dict[str, str]:
@@ -170,7 +170,7 @@ def _query(request: Request, *names: str) -> dict[str, str]:
     return query
 
 
-def _page(query: Mapping[str, str], records: Sequence[Record], described: Any) -> dict[str, Any]:
+def _page(query: Mapping[str, str], records: Sequence[AnyRecord], described: Any) -> dict[str, Any]:
     """Return one page of a list. Raises RequestError for a wrong limit."""
     limit = query.get("limit", str(_MAX_LISTED))
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:6]) <= 10_000):

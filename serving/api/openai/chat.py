@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from serving.api.http.attention import queries_of
+from serving.api.http.attention import parse_queries
 from serving.api.http.bodies import NoOpValues
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody, only_one
@@ -23,7 +23,7 @@ from serving.text.tool_calls import (
     tool_call_grammar,
 )
 
-_OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
+_TEMPLATE_FIELDS = {"add_generation_prompt", "documents", "messages", "tools"}
 # Members of messages and parts that would change the answer. Of all others clients send what
 # servers have answered, and notes of their own, which say nothing to a model.
 _MEANINGFUL = frozenset(
@@ -34,7 +34,7 @@ _MEANINGFUL = frozenset(
 )
 
 
-def without_notes(value: Any) -> Any:
+def drop_ignored_members(value: Any) -> Any:
     """Return a message, or a part of one, without members that say nothing. Raise RequestError for
     one that says what is not supported here.
     """
@@ -47,23 +47,23 @@ def without_notes(value: Any) -> Any:
     return members
 
 
-class _Said(BaseModel):
+class _TolerantModel(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class CalledFunction(_Said):
+class CalledFunction(_TolerantModel):
     name: str
     arguments: str
 
 
-class ToolCall(_Said):
+class ToolCall(_TolerantModel):
     """A tool call in an earlier answer."""
 
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
 
-    def as_template_reads_it(self) -> dict[str, Any]:
+    def for_template(self) -> dict[str, Any]:
         """Return the call with its arguments as an object, which templates write as JSON."""
         try:
             arguments = json.loads(self.function.arguments or "{}")
@@ -96,13 +96,13 @@ class ChatMessage(BaseModel):
         """Return what the message says. An answer may have no text, only calls or thoughts, which
         servers call by two names, and a tool may answer nothing.
         """
-        said = without_notes(value)
-        if not isinstance(said, dict):
-            return said
-        if isinstance(reasoning := said.get("reasoning"), str):
-            said = {"reasoning_content": reasoning, **said}
-        may_be_empty = said.get("role") in ("assistant", "tool")
-        return {"content": "", **said} if may_be_empty else said
+        members = drop_ignored_members(value)
+        if not isinstance(members, dict):
+            return members
+        if isinstance(reasoning := members.get("reasoning"), str):
+            members = {"reasoning_content": reasoning, **members}
+        may_be_empty = members.get("role") in ("assistant", "tool")
+        return {"content": "", **members} if may_be_empty else members
 
     @property
     def text(self) -> str:
@@ -116,16 +116,16 @@ class ChatMessage(BaseModel):
         parts = [] if isinstance(self.content, str) else self.content
         return [_picture_url(part) for part in parts if part.get("type") == PICTURE]
 
-    def as_template_reads_it(self) -> dict[str, Any]:
+    def for_template(self) -> dict[str, Any]:
         """Return the message with its text as content; templates do not show pictures."""
-        said = self.model_dump(exclude_none=True, exclude={"content", "tool_calls"})
-        said["content"] = self.text
-        calls = [call.as_template_reads_it() for call in self.tool_calls]
-        return said | ({"tool_calls": calls} if calls else {})
+        members = self.model_dump(exclude_none=True, exclude={"content", "tool_calls"})
+        members["content"] = self.text
+        calls = [call.for_template() for call in self.tool_calls]
+        return members | ({"tool_calls": calls} if calls else {})
 
 
-class _Described(BaseModel):
-    """What templates show of a tool, so that no member is ignored but marks for caches."""
+class _ToolModel(BaseModel):
+    """A part of a tool. Templates show it, so only marks for caches are ignored of its members."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -134,11 +134,14 @@ class _Described(BaseModel):
     def _without_notes(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        says = {name: each for name, each in value.items() if each is not None}
-        return {name: each for name, each in says.items() if name != "cache_control"}
+        return {
+            name: member
+            for name, member in value.items()
+            if member is not None and name != "cache_control"
+        }
 
 
-class FunctionDefinition(_Described):
+class FunctionDefinition(_ToolModel):
     """A function. strict: without effect, as arguments always follow their schema."""
 
     name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
@@ -155,11 +158,11 @@ class FunctionDefinition(_Described):
         return value
 
 
-class Tool(_Described):
+class Tool(_ToolModel):
     type: Literal["function"]
     function: FunctionDefinition
 
-    def as_template_reads_it(self) -> dict[str, Any]:
+    def for_template(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
 
 
@@ -182,15 +185,15 @@ class ChatFields(BaseModel):
     @property
     def shown_tools(self) -> tuple[dict[str, Any], ...]:
         """Return the tools that the template shows."""
-        return tuple(tool.as_template_reads_it() for tool in self.tools)
+        return tuple(tool.for_template() for tool in self.tools)
 
     def check_messages(self, max_characters: int) -> None:
         """Raise RequestError for unreadable texts, and TooLarge for too many characters."""
-        read = (message.as_template_reads_it() for message in self.messages)
+        read = (message.for_template() for message in self.messages)
         texts = [
-            each if isinstance(each, str) else json.dumps(each)
+            member if isinstance(member, str) else json.dumps(member)
             for message in read
-            for each in message.values()
+            for member in message.values()
         ]
         check_texts("messages", texts, max_characters)
         check_texts("tools", [json.dumps(tool) for tool in self.shown_tools], max_characters)
@@ -198,7 +201,7 @@ class ChatFields(BaseModel):
     def chat(self) -> Chat:
         self._check_template_fields()
         return Chat(
-            tuple(message.as_template_reads_it() for message in self.messages),
+            tuple(message.for_template() for message in self.messages),
             opens_answer=not self.continue_final_message
             and self.add_generation_prompt is not False,
             continues_last=self.continue_final_message,
@@ -216,7 +219,7 @@ class ChatFields(BaseModel):
             message = "cannot be combined with add_generation_prompt"
             raise RequestError("continue_final_message", True, message)
         for name in self.chat_template_kwargs:
-            if name in _OF_THE_TEMPLATE:
+            if name in _TEMPLATE_FIELDS:
                 raise RequestError("chat_template_kwargs", name, "is a field of its own")
 
 
@@ -226,7 +229,7 @@ _DATA_URL = re.compile(r"data:image/(png|jpeg|jpg|webp|gif);base64", re.IGNORECA
 
 def _picture_url(part: dict[str, Any]) -> str:
     """Return the URL of a part of type image_url; its `detail` changes nothing."""
-    described = without_notes(part).get(PICTURE)
+    described = drop_ignored_members(part).get(PICTURE)
     url = described.get("url") if isinstance(described, dict) else None
     if not isinstance(url, str):
         message = 'a part of type image_url must have an image_url, {"url": ...}'
@@ -251,7 +254,7 @@ def _text_of_part(part: dict[str, Any]) -> str:
     if kind != "text":
         message = "parts of this type are not supported here, only those of type text"
         raise RequestError("messages", kind, message)
-    if not isinstance(text := without_notes(part).get("text"), str):
+    if not isinstance(text := drop_ignored_members(part).get("text"), str):
         raise RequestError("messages", part, "a part of type text must have a text")
     return text
 
@@ -259,11 +262,11 @@ def _text_of_part(part: dict[str, Any]) -> str:
 MAX_TOOLS = 128
 
 
-class NamedFunction(_Described):
+class NamedFunction(_ToolModel):
     name: str
 
 
-class NamedChoice(_Described):
+class NamedChoice(_ToolModel):
     type: Literal["function"]
     function: NamedFunction
 
@@ -277,14 +280,14 @@ def calls_structure(
     """
     if choice == "none" or (not tools and choice in (None, "auto")):
         return None
-    functions = [ToolFunction(each.function.name, each.function.parameters) for each in tools]
-    names = [each.name for each in functions]
+    functions = [ToolFunction(tool.function.name, tool.function.parameters) for tool in tools]
+    names = [function.name for function in functions]
     if len(tools) > MAX_TOOLS or len({*names}) < len(names):
         raise RequestError(
             "tools", len(tools), f"must be at most {MAX_TOOLS}, each of its own name"
         )
     if isinstance(choice, NamedChoice):
-        functions = [each for each in functions if each.name == choice.function.name]
+        functions = [function for function in functions if function.name == choice.function.name]
         several = False
     if not functions:
         raise RequestError("tool_choice", choice, "needs tools that it can choose from")
@@ -333,9 +336,9 @@ class ChatBody(ChatFields, GenerationBody):
         return () if self.tool_choice == "none" else super().shown_tools
 
     def _structure(self) -> Structure | None:
-        found = super()._structure()
+        structure = super()._structure()
         calls = calls_structure(self.tools, self.tool_choice, self.parallel_tool_calls)
-        return only_one([each for each in (calls, found) if each])
+        return only_one([part for part in (calls, structure) if part])
 
     @property
     def source_texts(self) -> tuple[str, ...]:
@@ -366,7 +369,7 @@ class ChatBody(ChatFields, GenerationBody):
             includes_stop=self.include_stop_str_in_output,
             returns_token_ids=self.return_token_ids,
             streams=self.stream,
-            attention_queries=queries_of(self.return_attention),
+            attention_queries=parse_queries(self.return_attention),
         )
 
     def _max_new_tokens(self) -> int | None:

@@ -14,12 +14,12 @@ from serving.api.http.bodies import READS_JSON
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.services import Services
 from serving.api.openai.encoders import (
+    EncoderInput,
     EncodingBody,
-    Given,
     check_inputs,
+    describe_usage,
     field_names,
-    listed,
-    usage,
+    list_inputs,
 )
 from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL, Usage
 from serving.bundle.manifest import Task
@@ -72,11 +72,11 @@ class FilledTexts(TypedDict):
 class ClassifyBody(EncodingBody):
     """The body. input: texts, or token ids as they are."""
 
-    input: Given
+    input: EncoderInput
 
     @property
     def inputs(self) -> tuple[str | TokenIds, ...]:
-        return listed(self.input)
+        return list_inputs(self.input)
 
     def check(self, max_characters: int) -> None:
         check_inputs("input", self.inputs, max_characters)
@@ -87,10 +87,10 @@ async def _classifier(services: Services, body: ClassifyBody) -> Model:
 
 
 async def _answer_classes(call: Call[ClassifyBody, Model]) -> JSONResponse:
-    found, card = await call.model.run(call.job), call.model.card
+    encodings, card = await call.model.run(call.job), call.model.card
     if card.task is Task.CLASSIFY_TOKENS:
-        parts = (map(asdict, each) for each in found.entities)
-        return _listed(call, found, [{"entities": [*each]} for each in parts])
+        parts = (map(asdict, entity) for entity in encodings.entities)
+        return _answer_items(call, encodings, [{"entities": [*entity]} for entity in parts])
     assert card.encoder is not None
     labels = card.encoder.labels
     data: list[dict[str, Any]] = [
@@ -99,15 +99,17 @@ async def _answer_classes(call: Call[ClassifyBody, Model]) -> JSONResponse:
             "probs": scores.tolist(),
             "num_classes": len(labels),
         }
-        for scores in found.values
+        for scores in encodings.values
     ]
-    return _listed(call, found, data)
+    return _answer_items(call, encodings, data)
 
 
-def _listed(call: Call[Any, Model], found: Encodings, data: list[dict[str, Any]]) -> JSONResponse:
+def _answer_items(
+    call: Call[Any, Model], encodings: Encodings, data: list[dict[str, Any]]
+) -> JSONResponse:
     head = {"id": call.job.request_id, "object": "list", "created": int(time.time())}
-    used = {**usage(found.num_tokens_in_all), "completion_tokens": 0}
-    numbered = [{"index": index, **each} for index, each in enumerate(data)]
+    used = {**describe_usage(encodings.num_tokens_in_all), "completion_tokens": 0}
+    numbered = [{"index": index, **item} for index, item in enumerate(data)]
     return JSONResponse({**head, "model": call.model.card.name, "data": numbered, "usage": used})
 
 
@@ -127,12 +129,12 @@ async def _mask_filler(services: Services, body: FillMaskBody) -> Model:
 
 
 async def _answer_masks(call: Call[FillMaskBody, Model]) -> JSONResponse:
-    found = await call.model.run(call.job)
+    encodings = await call.model.run(call.job)
     data = [
         {"masks": [[asdict(word) for word in words] for words in masks]}
-        for masks in found.masked_words
+        for masks in encodings.masked_words
     ]
-    return _listed(call, found, data)
+    return _answer_items(call, encodings, data)
 
 
 CLASSIFY = Endpoint(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.http.attention import AttentionQueryFields, queries_of
+from serving.api.http.attention import AttentionQueryFields, parse_queries
 from serving.api.http.bodies import DecodingFields, NoOpValues, RequestBody
 from serving.api.openai.fields_without_effect import NO_OP_VALUES, FieldsWithoutEffect
 from serving.errors import RequestError
@@ -101,16 +101,16 @@ class StructuredOutputs(BaseModel):
 
     def structures(self, field: str) -> list[Structure]:
         """Return all structures that are asked for. field: prefix of their names in errors."""
-        found = [
+        structures = [
             _structure(f"{field}{kind}", kind, value)
-            for kind, value in self._given()
+            for kind, value in self._values_by_kind()
             if value is not None
         ]
         if self.json_object:
-            found.append(Structure("json_object", "", f"{field}json_object"))
-        return found
+            structures.append(Structure("json_object", "", f"{field}json_object"))
+        return structures
 
-    def _given(self) -> list[tuple[StructureKind, Any]]:
+    def _values_by_kind(self) -> list[tuple[StructureKind, Any]]:
         return [
             ("json", self.json_schema),
             ("regex", self.regex),
@@ -236,10 +236,10 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
             choice=self.guided_choice,
             grammar=self.guided_grammar,
         )
-        found = self.response_format.structures() if self.response_format else []
+        structures = self.response_format.structures() if self.response_format else []
         if self.structured_outputs is not None:
-            found += self.structured_outputs.structures("structured_outputs.")
-        return only_one([*found, *guided.structures("guided_")])
+            structures += self.structured_outputs.structures("structured_outputs.")
+        return only_one([*structures, *guided.structures("guided_")])
 
     def check_stream(self) -> None:
         if self.stream_options is not None and not self.stream:
@@ -322,7 +322,7 @@ class CompletionBody(GenerationBody):
             echo=self.echo,
             returns_token_ids=self.return_token_ids,
             streams=self.stream,
-            attention_queries=queries_of(self.return_attention),
+            attention_queries=parse_queries(self.return_attention),
         )
 
 

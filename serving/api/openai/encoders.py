@@ -73,11 +73,11 @@ class EncodingBody(FieldsWithoutEffect, RequestBody):
         return EncodeJob(request_id, self.inputs, decoding, self._max_tokens())
 
     def _max_tokens(self) -> int | None:
-        asked = self.truncate_prompt_tokens
-        if asked == 0:
+        num_tokens = self.truncate_prompt_tokens
+        if num_tokens == 0:
             message = "must be at least 1, or -1 for all that the model reads"
-            raise RequestError("truncate_prompt_tokens", asked, message)
-        return 0 if asked == _ALL_THAT_IS_READ else asked
+            raise RequestError("truncate_prompt_tokens", num_tokens, message)
+        return 0 if num_tokens == _ALL_THAT_IS_READ else num_tokens
 
 
 class RerankBody(EncodingBody):
@@ -92,7 +92,9 @@ class RerankBody(EncodingBody):
 
     @property
     def texts(self) -> list[str]:
-        return [each if isinstance(each, str) else each.text for each in self.documents]
+        return [
+            document if isinstance(document, str) else document.text for document in self.documents
+        ]
 
     @property
     def inputs(self) -> tuple[TextPair, ...]:
@@ -107,14 +109,14 @@ class RerankBody(EncodingBody):
 
 
 _ONE_ERROR = Field(fail_fast=True)  # instead of ten thousand errors
-Texts = Annotated[list[str], _ONE_ERROR]
+TextList = Annotated[list[str], _ONE_ERROR]
 
 
 class PairsBody(EncodingBody):
     """The body of `POST /v1/score`: lists of the same length, or one text and a list."""
 
-    text_1: str | Texts
-    text_2: str | Texts
+    text_1: str | TextList
+    text_2: str | TextList
 
     @property
     def inputs(self) -> tuple[TextPair, ...]:
@@ -153,13 +155,13 @@ async def _rank(call: Call[RerankBody, Model]) -> JSONResponse:
     meta = {}
     if call.model.card.task is Task.EMBED:
         job = replace(call.job, inputs=(call.body.query, *texts))
-        found = await call.model.run(job)
-        scores = _cosines(found.values).tolist()
+        encodings = await call.model.run(job)
+        scores = _cosines(encodings.values).tolist()
         warning = f"model {name} embeds texts: relevance_score is the cosine of two embeddings"
         meta = {"meta": {"warnings": [warning]}}
     else:
-        found = await call.model.run(call.job)
-        scores = found.values[:, 0].tolist()
+        encodings = await call.model.run(call.job)
+        scores = encodings.values[:, 0].tolist()
     best_first = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
     results: list[dict[str, Any]] = [
         {"index": index, "relevance_score": scores[index]}
@@ -169,7 +171,7 @@ async def _rank(call: Call[RerankBody, Model]) -> JSONResponse:
         for result in results:
             result["document"] = {"text": texts[result["index"]]}
     head = {"id": call.job.request_id, "object": "list", "model": name}
-    used = usage(found.num_tokens_in_all)
+    used = describe_usage(encodings.num_tokens_in_all)
     return JSONResponse({**head, "results": results, "usage": used, **meta})
 
 
@@ -181,13 +183,13 @@ def _cosines(values: Matrix) -> Matrix:
 
 
 async def _score(call: Call[PairsBody, Model]) -> JSONResponse:
-    found = await call.model.run(call.job)
+    encodings = await call.model.run(call.job)
     data = [
         {"index": index, "object": "score", "score": score}
-        for index, score in enumerate(found.values[:, 0].tolist())
+        for index, score in enumerate(encodings.values[:, 0].tolist())
     ]
     head = {"id": call.job.request_id, "object": "list", "created": int(time.time())}
-    used = {**usage(found.num_tokens_in_all), "completion_tokens": 0}
+    used = {**describe_usage(encodings.num_tokens_in_all), "completion_tokens": 0}
     return JSONResponse({**head, "model": call.model.card.name, "data": data, "usage": used})
 
 
@@ -207,7 +209,7 @@ def check_size(field: str, inputs: Sequence[Input], max_characters: int) -> None
         raise TooLarge(field, f"{size} of them", message)
 
 
-def usage(num_tokens: int) -> dict[str, int]:
+def describe_usage(num_tokens: int) -> dict[str, int]:
     return {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
 
 
@@ -251,29 +253,29 @@ SCORE = Endpoint(
     },
     id_prefix="score-",
 )
-Ids = Annotated[list[int], _ONE_ERROR]
-Given = str | Texts | Ids | Annotated[list[Ids], _ONE_ERROR]
+TokenIdList = Annotated[list[int], _ONE_ERROR]
+EncoderInput = str | TextList | TokenIdList | Annotated[list[TokenIdList], _ONE_ERROR]
 
 
-def listed(given: Given) -> tuple[str | TokenIds, ...]:
+def list_inputs(field: EncoderInput) -> tuple[str | TokenIds, ...]:
     """Return a tuple of all inputs."""
-    is_one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
-    several: Any = [given] if is_one else given
-    return tuple(each if isinstance(each, str) else tuple(each) for each in several)
+    is_one = isinstance(field, str) or (bool(field) and isinstance(field[0], int))
+    several: Any = [field] if is_one else field
+    return tuple(item if isinstance(item, str) else tuple(item) for item in several)
 
 
 def check_inputs(field: str, inputs: Sequence[str | TokenIds], max_characters: int) -> None:
     """Raise RequestError for an empty input, for no inputs and for too many."""
     if not inputs or not all(inputs):
-        index = next((index for index, each in enumerate(inputs) if not each), None)
+        index = next((index for index, item in enumerate(inputs) if not item), None)
         message = "must not be empty" if index is None else f"number {index} is empty"
         raise RequestError(field, inputs, message)
-    check_texts(field, [each for each in inputs if isinstance(each, str)], max_characters)
+    check_texts(field, [item for item in inputs if isinstance(item, str)], max_characters)
     check_size(field, inputs, max_characters)
 
 
 MAX_INPUTS = 2048  # of one request, as in OpenAI
-Format = Literal["float", "base64"]
+EmbeddingFormat = Literal["float", "base64"]
 
 
 class EmbeddingsBody(EncodingBody):
@@ -283,14 +285,14 @@ class EmbeddingsBody(EncodingBody):
     each text, such as "query"; by default its default prompt, if it has one.
     """
 
-    input: Given
-    encoding_format: Format = "float"
+    input: EncoderInput
+    encoding_format: EmbeddingFormat = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
     prompt_name: str | None = None
 
     @property
     def inputs(self) -> tuple[str | TokenIds, ...]:
-        return listed(self.input)
+        return list_inputs(self.input)
 
     def check(self, max_characters: int) -> None:
         inputs = self.inputs
@@ -309,19 +311,19 @@ async def _embedder(services: Services, body: EmbeddingsBody) -> Model:
 
 
 async def _answer_embeddings(call: Call[EmbeddingsBody, Model]) -> Response:
-    found = await call.model.run(call.job)
+    encodings = await call.model.run(call.job)
     # On a thread, because thousands of numbers take long to write.
     name, form = call.model.card.name, call.body.encoding_format
-    written = await asyncio.to_thread(_written, name, form, found)
+    written = await asyncio.to_thread(_encode_answer, name, form, encodings)
     return Response(written, media_type=JSON)
 
 
-def _written(model: str, form: Format, found: Encodings) -> bytes:
-    rows: Any = found.values.tolist() if form == "float" else map(_base64, found.values)
+def _encode_answer(model: str, form: EmbeddingFormat, encodings: Encodings) -> bytes:
+    rows: Any = encodings.values.tolist() if form == "float" else map(_base64, encodings.values)
     data = [
         {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
     ]
-    used = usage(found.num_tokens_in_all)
+    used = describe_usage(encodings.num_tokens_in_all)
     body = {"object": "list", "data": data, "model": model, "usage": used}
     return to_json(body)  # numbers ten times as fast as `json`
 

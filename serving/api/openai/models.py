@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from serving.api.http.bodies import READS_JSON, FieldsBody, RequestBody
 from serving.api.http.endpoint import SimpleEndpoint
-from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL
+from serving.api.http.openapi import LIST_STATUSES, MODEL_STATUSES
 from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.api.openai.chat import ChatFields, ChatMessage
@@ -52,8 +52,8 @@ def add_models(routes: Routes, services: Services) -> None:
         card = await card_of(services.catalog, name)
         return JSONResponse({**_describe(card, started), "card": card.text})
 
-    routes.add("GET", "/models", models, ModelList, OF_A_LIST)
-    routes.add("GET", "/models/{name:path}", model, ModelBody, OF_A_MODEL)
+    routes.add("GET", "/models", models, ModelList, LIST_STATUSES)
+    routes.add("GET", "/models/{name:path}", model, ModelBody, MODEL_STATUSES)
 
 
 async def generator(services: Services, body: GenerationBody) -> Generator:
@@ -203,7 +203,7 @@ async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
         "count": len(tokens.token_ids),
         "max_model_len": model.card.max_tokens,
         "tokens": tokens.token_ids,
-        "token_strs": tokens.written if body.return_token_strs else None,
+        "token_strs": tokens.token_texts if body.return_token_strs else None,
     }
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.endpoint import Call
 from serving.api.openai.responses import ResponseBody
-from serving.api.openai.shapes import Chunks, chat_tokens, may_call, streamed
+from serving.api.openai.shapes import Chunks, chat_tokens, may_call, stream_answer
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas
@@ -21,7 +21,7 @@ from serving.text.tool_calls import (
     ToolCallParser,
 )
 
-Event = dict[str, Any]
+ResponseEvent = dict[str, Any]
 
 
 class ResponseShape:
@@ -35,11 +35,11 @@ class ResponseShape:
         self._reader = ToolCallParser() if may_call(job) else None
         self._num_events = 0
 
-    def begin(self) -> Iterator[Event]:
+    def begin(self) -> Iterator[ResponseEvent]:
         yield self._event("response.created", response=self.response)
         yield self._event("response.in_progress", response=self.response)
 
-    def push(self, delta: CompletionDelta) -> Iterator[Event]:
+    def push(self, delta: CompletionDelta) -> Iterator[ResponseEvent]:
         """Yield the events of the next delta; the last one ends the answer."""
         for piece in self._pieces(delta):
             if piece.call is None:
@@ -58,7 +58,7 @@ class ResponseShape:
         if delta.finish_reason is not None:
             yield from self._reader.finish()
 
-    def _text(self, text: str, logprobs: list[dict[str, Any]]) -> Iterator[Event]:
+    def _text(self, text: str, logprobs: list[dict[str, Any]]) -> Iterator[ResponseEvent]:
         if self._reader and not self._items and not text.strip():
             return  # line breaks before a call are no message
         if not self._items or self._items[-1]["type"] != "message":
@@ -68,13 +68,13 @@ class ResponseShape:
         part["logprobs"] += logprobs
         yield self._of_part("response.output_text.delta", delta=text, logprobs=logprobs)
 
-    def _begin_message(self) -> Iterator[Event]:
+    def _begin_message(self) -> Iterator[ResponseEvent]:
         yield from self._begin_item("msg", type="message", role="assistant", content=[])
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         self._items[-1]["content"].append(part)
         yield self._of_part("response.content_part.added", part=part)
 
-    def _call(self, piece: AnswerDelta) -> Iterator[Event]:
+    def _call(self, piece: AnswerDelta) -> Iterator[ResponseEvent]:
         if piece.name is not None:
             call = {"call_id": f"call_{token_hex(12)}", "name": piece.name, "arguments": ""}
             yield from self._begin_item("fc", type="function_call", **call)
@@ -82,27 +82,27 @@ class ResponseShape:
             self._items[-1]["arguments"] += piece.text
             yield self._of_item("response.function_call_arguments.delta", delta=piece.text)
 
-    def _begin_item(self, prefix: str, **fields: Any) -> Iterator[Event]:
+    def _begin_item(self, prefix: str, **fields: Any) -> Iterator[ResponseEvent]:
         if self._items:
             yield from self._end_item("completed")
         item = {"id": f"{prefix}_{token_hex(12)}", "status": "in_progress", **fields}
         self._items.append(item)
         yield self._event("response.output_item.added", **self._place, item=item)
 
-    def _end_item(self, status: str) -> Iterator[Event]:
+    def _end_item(self, status: str) -> Iterator[ResponseEvent]:
         item = self._items[-1]
         item["status"] = status
         if item["type"] == "message":
             [part] = item["content"]
-            said = {"text": part["text"], "logprobs": part["logprobs"]}
-            yield self._of_part("response.output_text.done", **said)
+            fields = {"text": part["text"], "logprobs": part["logprobs"]}
+            yield self._of_part("response.output_text.done", **fields)
             yield self._of_part("response.content_part.done", part=part)
         else:
-            said = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._of_item("response.function_call_arguments.done", **said)
+            fields = {"name": item["name"], "arguments": item["arguments"]}
+            yield self._of_item("response.function_call_arguments.done", **fields)
         yield self._event("response.output_item.done", **self._place, item=item)
 
-    def _end(self, last: CompletionDelta) -> Iterator[Event]:
+    def _end(self, last: CompletionDelta) -> Iterator[ResponseEvent]:
         is_whole = last.finish_reason is FinishReason.STOP
         status = "completed" if is_whole else "incomplete"
         if not self._items:
@@ -119,13 +119,13 @@ class ResponseShape:
     def _place(self) -> dict[str, Any]:
         return {"output_index": len(self._items) - 1}
 
-    def _of_item(self, kind: str, **fields: Any) -> Event:
+    def _of_item(self, kind: str, **fields: Any) -> ResponseEvent:
         return self._event(kind, **self._place, item_id=self._items[-1]["id"], **fields)
 
-    def _of_part(self, kind: str, **fields: Any) -> Event:
+    def _of_part(self, kind: str, **fields: Any) -> ResponseEvent:
         return self._of_item(kind, content_index=0, **fields)
 
-    def _event(self, kind: str, /, **fields: Any) -> Event:
+    def _event(self, kind: str, /, **fields: Any) -> ResponseEvent:
         event = {"type": kind, "sequence_number": self._num_events, **fields}
         self._num_events += 1
         return event
@@ -133,8 +133,8 @@ class ResponseShape:
 
 def _head(body: ResponseBody, job: CompletionJob, card: ModelCard) -> dict[str, Any]:
     """Return an answer that has not begun. Options have the values that are used."""
-    sampling, given = job.decoding.sampling, body.metadata
-    metadata = given.items() if isinstance(given, dict) else ()
+    sampling, metadata_field = job.decoding.sampling, body.metadata
+    metadata = metadata_field.items() if isinstance(metadata_field, dict) else ()
     head = {
         "id": job.request_id,
         "object": "response",
@@ -180,7 +180,7 @@ async def answer_response(call: Call[ResponseBody, Generator]) -> Response:
         for _ in shape.push(whole):
             pass
         return JSONResponse(shape.response)
-    return await streamed(call, partial(_events, shape))
+    return await stream_answer(call, partial(_events, shape))
 
 
 async def _events(shape: ResponseShape, first: Awaitable[CompletionDelta], rest: Deltas) -> Chunks:

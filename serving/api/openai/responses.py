@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from serving.api.http.bodies import DecodingFields, NoOpValues, Refusals, RequestBody, validate
-from serving.api.openai.chat import PICTURE, ChatBody, without_notes
+from serving.api.openai.chat import PICTURE, ChatBody, drop_ignored_members
 from serving.api.openai.fields_without_effect import NO_OP_VALUES, FieldsWithoutEffect
 from serving.errors import RequestError
 from serving.pipelines.jobs import CompletionJob
@@ -21,8 +21,8 @@ FIELD_NAMES = {
     "source": "source_language",
     "target": "target_language",
 }
-_OF_CHATS_TOO = {*ChatBody.model_fields} - {"stream_options", "tool_choice", "tools"}
-_NOTHING_KEPT = "nothing is kept here, so send the whole conversation as input"
+_CHAT_FIELDS = {*ChatBody.model_fields} - {"stream_options", "tool_choice", "tools"}
+_STATELESS = "nothing is kept here, so send the whole conversation as input"
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -47,9 +47,9 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
         "truncation": ("disabled",),
     }
     refusals: ClassVar[Refusals] = {
-        "background": _NOTHING_KEPT,
-        "conversation": _NOTHING_KEPT,
-        "previous_response_id": _NOTHING_KEPT,
+        "background": _STATELESS,
+        "conversation": _STATELESS,
+        "previous_response_id": _STATELESS,
         "reasoning": "no model here has options of reasoning",
     }
     _chat: ChatBody = PrivateAttr()
@@ -119,33 +119,33 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 
     def _chat_fields(self) -> Iterator[tuple[str, Any]]:
         for name in self.model_fields_set:
-            if name in _OF_CHATS_TOO:
+            if name in _CHAT_FIELDS:
                 yield name, getattr(self, name)
         yield "messages", self._messages()
         yield "max_completion_tokens", self.max_output_tokens
         yield "logprobs", _LOGPROBS in self.include
-        yield "response_format", _nested(self.text_options.format, "json_schema")
-        yield "tools", [_nested(tool, "function") for tool in self.tools]
+        yield "response_format", _nest_fields(self.text_options.format, "json_schema")
+        yield "tools", [_nest_fields(tool, "function") for tool in self.tools]
         choice = self.tool_choice
-        yield "tool_choice", choice if isinstance(choice, str) else _nested(choice, "function")
+        yield "tool_choice", choice if isinstance(choice, str) else _nest_fields(choice, "function")
 
     def _messages(self) -> list[dict[str, Any]]:
-        said: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         if self.instructions is not None:
-            said.append({"role": "system", "content": self.instructions})
+            messages.append({"role": "system", "content": self.instructions})
         if isinstance(self.input, str):
-            return [*said, {"role": "user", "content": self.input}]
+            return [*messages, {"role": "user", "content": self.input}]
         thoughts = ""
-        for item in map(without_notes, self.input):
+        for item in map(drop_ignored_members, self.input):
             if item.get("type") == "reasoning":
                 thoughts += _thoughts(item)
                 continue
-            num_before = len(said)
-            _add(item, said)
-            if thoughts and len(said) > num_before and said[-1]["role"] == "assistant":
-                said[-1]["reasoning_content"] = thoughts
+            num_before = len(messages)
+            _add_item(item, messages)
+            if thoughts and len(messages) > num_before and messages[-1]["role"] == "assistant":
+                messages[-1]["reasoning_content"] = thoughts
             thoughts = ""
-        return said
+        return messages
 
 
 def _thoughts(item: Mapping[str, Any]) -> str:
@@ -155,7 +155,7 @@ def _thoughts(item: Mapping[str, Any]) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _add(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
+def _add_item(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
     """Add an item to the messages of a chat. Raise RequestError for one that chats have not.
 
     What answers have besides, such as an id and a status, is left out: clients send it back.
@@ -198,7 +198,7 @@ def _part(part: Any) -> dict[str, Any]:
     return {"type": PICTURE, PICTURE: {"url": part[PICTURE]}}
 
 
-def _nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _nest_fields(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the fields as chats have them: those besides the type below a name."""
     inner = {key: value for key, value in fields.items() if key != "type" and value is not None}
     return {"type": fields.get("type")} | ({name: inner} if inner else {})

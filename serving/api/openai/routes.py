@@ -5,7 +5,7 @@ from functools import partial
 
 from serving.api.http.bodies import READS_JSON
 from serving.api.http.endpoint import Endpoint
-from serving.api.http.openapi import described_events
+from serving.api.http.openapi import describe_events
 from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Services
 from serving.api.http.usage import add_usage
@@ -32,7 +32,7 @@ from serving.api.openai.responses import ResponseBody
 from serving.api.openai.shapes import ChatShape, CompletionShape, answer
 from serving.pipelines.catalog import Generator
 
-_STREAMED = described_events("With `stream`: chunks, then [DONE].")
+_STREAMED = describe_events("With `stream`: chunks, then [DONE].")
 COMPLETIONS = Endpoint(
     protocol=replace(PROTOCOL, field_names=completion_body.FIELD_NAMES),
     path="/completions",
@@ -85,7 +85,7 @@ RESPONSES = Endpoint(
     answer_type=ResponseObject,
     example={"model": "smollm2-135m-instruct", "input": "Hello!"},
     id_prefix="resp_",
-    other_answers=described_events("With `stream`: events, the last one with the whole answer."),
+    other_answers=describe_events("With `stream`: events, the last one with the whole answer."),
 )
 _GENERATING = (COMPLETIONS, CHATS, RESPONSES)
 _OTHERS = (EMBEDDINGS, CLASSIFY, FILL_MASK, RERANK, SCORE, TOKENIZE, DETOKENIZE)

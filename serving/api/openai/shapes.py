@@ -11,9 +11,9 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from serving.api.http.attention import check_size, described_maps
+from serving.api.http.attention import check_size, describe_maps
 from serving.api.http.endpoint import Call
-from serving.api.http.streams import EventStream, events_of, first_of
+from serving.api.http.streams import EventStream, encode_events, wait_for_first
 from serving.api.openai.completion_body import GenerationBody, StreamOptions
 from serving.observability.metrics import Outcome
 from serving.pipelines.cards import ModelCard
@@ -30,7 +30,7 @@ from serving.text.tool_calls import (
 )
 
 
-class Shape(ABC):
+class AnswerShape(ABC):
     """The JSON of one answer: id and time, which all its chunks share, and token counts."""
 
     KIND: str
@@ -55,8 +55,8 @@ class Shape(ABC):
     def whole(self, choices: Sequence[CompletionDelta]) -> dict[str, Any]:
         for choice in choices:
             self._latest[choice.index] = choice
-        found = list(map(self._choice, choices))
-        body = {**self._head, "object": self.KIND, "choices": found, "usage": self._usage()}
+        choice_bodies = list(map(self._choice, choices))
+        body = {**self._head, "object": self.KIND, "choices": choice_bodies, "usage": self._usage()}
         return body | self._of_prompt(choices[0])
 
     def chunk(self, delta: CompletionDelta, options: StreamOptions) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Shape(ABC):
         }
 
 
-class CompletionShape(Shape):
+class CompletionShape(AnswerShape):
     KIND = CHUNK_KIND = "text_completion"
 
     def _choice(self, whole: CompletionDelta) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def may_call(job: CompletionJob) -> bool:
     return structure is not None and structure.field == "tools"
 
 
-class ChatShape(Shape):
+class ChatShape(AnswerShape):
     """The JSON of a chat. If tools may be called, calls are parsed from the text."""
 
     KIND = "chat.completion"
@@ -193,7 +193,7 @@ def _end(delta: CompletionDelta) -> dict[str, Any]:
     """
     check_size(delta.attention_maps)
     score = {} if delta.score is None else {"score": delta.score}
-    attention = {"attention": described_maps(delta.attention_maps)} if delta.attention_maps else {}
+    attention = {"attention": describe_maps(delta.attention_maps)} if delta.attention_maps else {}
     reason = delta.finish_reason
     if reason is FinishReason.CONSTRAINT:  # OpenAI's clients know no such reason: the text is cut
         reason = FinishReason.LENGTH
@@ -249,29 +249,29 @@ _DONE = "data: [DONE]\n\n"
 Chunks = AsyncGenerator[dict[str, Any], None]
 
 
-async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]) -> Response:
+async def answer(shape_class: type[AnswerShape], call: Call[GenerationBody, Generator]) -> Response:
     shape = shape_class(call.job, call.model.card)
     if not call.body.stream:
         return JSONResponse(shape.whole(await call.model.run(call.job)))
     options = call.body.stream_options or StreamOptions()
-    return await streamed(call, partial(_chunks, shape, options), end=_DONE)
+    return await stream_answer(call, partial(_chunks, shape, options), end=_DONE)
 
 
-async def streamed(
+async def stream_answer(
     call: Call[Any, Generator],
     chunks: Callable[[Awaitable[CompletionDelta], Deltas], Chunks],
     end: str = "",
 ) -> EventStream:
     """Return the stream of a job's answer. chunks: makes them of the first delta and the rest."""
     deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
-    first = await first_of(deltas, call.resources)
+    first = await wait_for_first(deltas, call.resources)
     call.tracked.outcome = Outcome.CANCELLED  # until the last event
-    events = events_of(chunks(first, deltas), call.tracked, call.protocol, end)
+    events = encode_events(chunks(first, deltas), call.tracked, call.protocol, end)
     return EventStream(events, call.resources.pop_all())
 
 
 async def _chunks(
-    shape: Shape, options: StreamOptions, first: Awaitable[CompletionDelta], rest: Deltas
+    shape: AnswerShape, options: StreamOptions, first: Awaitable[CompletionDelta], rest: Deltas
 ) -> Chunks:
     yield shape.chunk(await first, options)
     async for delta in rest:

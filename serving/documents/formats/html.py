@@ -11,8 +11,9 @@ from functools import partial
 from html import escape, unescape
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import HTML_DECLARATION, TextFile, read_text
-from serving.documents.fragment import ZERO_WIDTH_SPACE, Document
+from serving.documents.fragment import ZERO_WIDTH_SPACE
 from serving.documents.spans import SHIFT_TAGS, InlineMark, LayeredDocument, MarkRole, TextSpan
 from serving.text.markup.html_elements import BLOCK, LINE_BREAK, VOID, WORD_BREAK, WORDLESS
 from serving.text.markup.html_tokens import (

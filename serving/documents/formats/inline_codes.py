@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from serving.documents.fragment import Fragment
+from serving.documents.messages import CODE, is_placeholder, split_message, word_mark
 from serving.documents.spans import InlineMark, MarkRole, TextSpan
-from serving.documents.tags import CODE, is_placeholder, split_message, word_mark
 from serving.documents.xml_elements import (
     XmlElement,
     cdata_section,
@@ -52,11 +52,11 @@ class CodedText:
 
 
 def _pieces(
-    parts: list[str | InlineMark], element: XmlElement, written: Callable[[str], str]
+    parts: list[str | InlineMark], element: XmlElement, escape: Callable[[str], str]
 ) -> Iterator[str | InlineMark]:
     """Yield text and marks; opening marks are closed within the same element."""
     codes = [part for part in parts if isinstance(part, InlineMark)]
-    known = {*map(id, codes)}
+    code_ids = {*map(id, codes)}
     text = "".join(
         CODE if isinstance(part, InlineMark) else part.replace(CODE, " ") for part in parts
     )
@@ -67,7 +67,7 @@ def _pieces(
         if isinstance(piece, str):
             yield piece
             continue
-        raw = piece.raw if id(piece) in known else written(piece.raw)
+        raw = piece.raw if id(piece) in code_ids else escape(piece.raw)
         if piece.name.startswith(_ELEMENT):
             yield piece
             if piece.role is MarkRole.OPENS:
@@ -103,12 +103,12 @@ def _parts(element: XmlElement, document: str) -> Iterator[str | InlineMark]:
 
 def _protected_end(child: XmlElement, parent: XmlElement) -> int | None:
     """Return the end of content that a child protects from translation; None if it does not."""
-    said = child.attributes
-    is_protected = said.get("translate") == "no" or said.get("its:translate") == "no"
+    attributes = child.attributes
+    is_protected = attributes.get("translate") == "no" or attributes.get("its:translate") == "no"
     if child.name == "sm" and is_protected:
-        ends = (each for each in parent.children if each.name == "em" and each.start > child.start)
-        return next((each.end for each in ends if _key(each) == _key(child)), None)
-    if child.name == "mrk" and (is_protected or said.get("mtype") == "protected"):
+        ends = (end for end in parent.children if end.name == "em" and end.start > child.start)
+        return next((end.end for end in ends if _key(end) == _key(child)), None)
+    if child.name == "mrk" and (is_protected or attributes.get("mtype") == "protected"):
         return child.end
     return None
 
@@ -117,19 +117,27 @@ def _role_of(code: XmlElement) -> tuple[MarkRole, str]:
     if code.name in _ROLES:
         kind = "annotation" if code.name in ("sm", "em") else "code"
         return _ROLES[code.name], f"{kind} {_key(code)}"
-    if code.name == "x" and (found := _NAMED_ROLE.match(code.attributes.get("id", ""))):
-        return MarkRole.OPENS if found[1] == "START" else MarkRole.CLOSES, found[2]
+    if code.name == "x" and (match := _NAMED_ROLE.match(code.attributes.get("id", ""))):
+        return MarkRole.OPENS if match[1] == "START" else MarkRole.CLOSES, match[2]
     return MarkRole.STANDS, ""
 
 
 def _placeholder(code: XmlElement, raw: str) -> str:
     """Return the placeholder that a code declares; else an empty text."""
-    said = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
-    visible_text = next((each.strip() for each in (unescape_text(raw), *said) if each.strip()), "")
+    attributes = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
+    visible_text = next(
+        (candidate.strip() for candidate in (unescape_text(raw), *attributes) if candidate.strip()),
+        "",
+    )
     return visible_text if is_placeholder(visible_text) else ""
 
 
 def _key(code: XmlElement) -> str | None:
     """Return the key that both ends of a range share."""
-    said = code.attributes
-    return said.get("startRef") or said.get("rid") or said.get("id") or said.get("i")
+    attributes = code.attributes
+    return (
+        attributes.get("startRef")
+        or attributes.get("rid")
+        or attributes.get("id")
+        or attributes.get("i")
+    )

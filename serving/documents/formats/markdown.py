@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import read_text
 from serving.documents.formats.html import attribute_spans, text_spans
 from serving.documents.formats.markdown_blocks import (
@@ -23,7 +24,6 @@ from serving.documents.formats.markdown_blocks import (
     TextBlock,
     front_matter_spans,
 )
-from serving.documents.fragment import Document
 from serving.documents.spans import LayeredDocument, TextSpan
 from serving.text.markup.html_elements import INLINE
 from serving.text.markup.html_tokens import tokenize_html
@@ -153,17 +153,17 @@ def _picture_span(start: int, label: Label) -> TextSpan | None:
 
 def _title_span(end: int, raw: str) -> TextSpan | None:
     """Return the title of a link. end: the end of its mark."""
-    found = _TITLE_AT_END.search(raw)
-    if found is None:
+    match = _TITLE_AT_END.search(raw)
+    if match is None:
         return None
-    start = end - len(raw) + found.start("title") + 1
-    closing = found["title"][-1]
-    value = _ESCAPED.sub(r"\1", found["title"][1:-1])
+    start = end - len(raw) + match.start("title") + 1
+    closing = match["title"][-1]
+    value = _ESCAPED.sub(r"\1", match["title"][1:-1])
 
-    def written(text: str) -> str:
+    def escape_title(text: str) -> str:
         return re.sub(rf"([\\{closing}{'(' if closing == ')' else ''}])", r"\\\1", text)
 
-    return TextSpan(start, start + len(found["title"]) - 2, [value], written)
+    return TextSpan(start, start + len(match["title"]) - 2, [value], escape_title)
 
 
 def _begins_with_inline_tag(text: str, block: HtmlBlock) -> bool:

@@ -13,9 +13,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from serving.documents.codes import Shift
-from serving.documents.formats.markdown_rules import extended
+from serving.documents.formats.markdown_rules import add_rules
+from serving.documents.messages import tag_mark
 from serving.documents.spans import InlineMark, MarkRole, TextSpan
-from serving.documents.tags import tag_mark
 
 TITLE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\))"""
 _TARGET = rf"\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\([^\s()]*\))*)(?:\s+{TITLE})?\s*\)"
@@ -27,6 +27,13 @@ _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _ALERT = re.compile(r"\[![\w-]+\]")
 _LINE_END = re.compile(r"\r\n?|\n")  # the parser's
 _NEXT_LINE = re.compile(rf"[ \t]*(?:{_LINE_END.pattern})(?P<marks>[ \t>]*)")
+FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
+_SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
+_VALUE = re.compile(
+    rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
+    r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",
+    re.MULTILINE,
+)
 
 
 class NotAsParsed(Exception):
@@ -48,7 +55,7 @@ class Label:
 class TextBlock:
     """A text. block: its token. is_cell: it is in a table.
 
-    continued: how new lines begin.
+    line_start: how new lines begin.
     """
 
     start: int
@@ -58,13 +65,13 @@ class TextBlock:
     is_cell: bool
 
     @property
-    def continued(self) -> str:
-        found = re.search(r"\n[ \t>]*", self.raw)
-        return found.group() if found else "\n"
+    def line_start(self) -> str:
+        match = re.search(r"\n[ \t>]*", self.raw)
+        return match.group() if match else "\n"
 
     def content_of(self, raw: str) -> str:
         """Return what a parser would read for this text in the block's place."""
-        content = raw.replace(self.continued, "\n")
+        content = raw.replace(self.line_start, "\n")
         return content.replace("\\|", "|") if self.is_cell else content
 
     @property
@@ -74,7 +81,7 @@ class TextBlock:
 
     def read(self) -> "Reader":
         """Read the pieces of the text. Raises NotAsParsed."""
-        reader = Reader(self.block.content, self.continued)
+        reader = Reader(self.block.content, self.line_start)
         reader.read_all(self.block.children or ())
         return reader
 
@@ -92,7 +99,7 @@ class Page:
         self.text = text
         front = FRONT_MATTER.match(text)
         self._begin = begin = front.end() if front else 0
-        ends = (found.end() for found in _LINE_END.finditer(text[begin:]))
+        ends = (match.end() for match in _LINE_END.finditer(text[begin:]))
         self._lines = [begin, *(begin + end for end in ends)]
         self._environment: dict[str, Any] = {}
         self._parser = _parser()
@@ -119,16 +126,18 @@ class Page:
 
     def lines_without_blocks(self) -> Iterator[tuple[int, str]]:
         """Yield lines outside of blocks with their places, such as link references."""
-        taken = {line for each in self._tokens if each.map for line in range(*each.map)}
+        lines_of_blocks = {
+            line for token in self._tokens if token.map for line in range(*token.map)
+        }
         for number, start in enumerate(self._lines):
-            if number not in taken:
+            if number not in lines_of_blocks:
                 yield start, self.text[start : self._line(number + 1)].rstrip("\r\n")
 
     def outline(self, text: str) -> list[str]:
         """Return the types of all tokens of a text."""
         tokens = self._parser.parse(text, {**self._environment})
-        every = [each for token in tokens for each in (token, *(token.children or ()))]
-        return [each.type for each in every if each.type not in ("text", "softbreak")]
+        types = [token.type for block in tokens for token in (block, *(block.children or ()))]
+        return [kind for kind in types if kind not in ("text", "softbreak")]
 
     def _line(self, number: int) -> int:
         return self._lines[number] if number < len(self._lines) else len(self.text)
@@ -137,7 +146,7 @@ class Page:
 def _parser() -> MarkdownIt:
     """Return a parser that keeps escapes and entities separate from text."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    return extended(parser)
+    return add_rules(parser)
 
 
 def _find_cell(content: str, text: str, start: int, end: int) -> tuple[int, int] | None:
@@ -145,8 +154,8 @@ def _find_cell(content: str, text: str, start: int, end: int) -> tuple[int, int]
     if "|" not in content:
         return _find_lines(content, text, start, end)
     pattern = re.compile(re.escape(content).replace(r"\|", r"\\?\|"))
-    found = pattern.search(text, start, end)
-    return found.span() if found else None
+    match = pattern.search(text, start, end)
+    return match.span() if match else None
 
 
 def _find_lines(content: str, text: str, start: int, end: int) -> tuple[int, int] | None:
@@ -167,22 +176,22 @@ def _find_lines(content: str, text: str, start: int, end: int) -> tuple[int, int
 
 def _end_of_line(line: str, text: str, place: int, end: int) -> int | None:
     """Return where a line ends that begins after the end of the line before it."""
-    found = _NEXT_LINE.match(text, place, end)
-    if found is None:
+    match = _NEXT_LINE.match(text, place, end)
+    if match is None:
         return None
-    starts = range(found.end(), found.start("marks") - 1, -1)
+    starts = range(match.end(), match.start("marks") - 1, -1)
     start = next((start for start in starts if text.startswith(line, start, end)), None)
     return None if start is None else start + len(line)
 
 
 class Reader:
-    """Reads the pieces of a text, token by token. continued: how new lines begin.
+    """Reads the pieces of a text, token by token. line_start: how new lines begin.
 
     labels: the images, link ends and tags. place: the end of what is read.
     """
 
-    def __init__(self, text: str, continued: str) -> None:
-        self._text, self._continued = text, continued
+    def __init__(self, text: str, line_start: str) -> None:
+        self._text, self._line_start = text, line_start
         self.place = 0
         self.pieces: list[str | InlineMark] = []
         self.labels: list[Label] = []
@@ -205,17 +214,19 @@ class Reader:
                 self._read_soft_break()
             case "hardbreak":
                 raw = self._match(_HARD_BREAK).partition("\n")[0]
-                self.pieces.append(InlineMark(raw + self._continued, MarkRole.LINE_BREAK))
+                self.pieces.append(InlineMark(raw + self._line_start, MarkRole.LINE_BREAK))
             case "code_inline":
                 raw = self._match(re.compile(rf"({token.markup})(?!`).*?(?<!`)\1(?!`)", re.DOTALL))
-                self.pieces.append(InlineMark(self._broken(raw), visible_text=token.content))
-            case "kept":
-                self._read_kept(token)
+                self.pieces.append(
+                    InlineMark(self._with_line_starts(raw), visible_text=token.content)
+                )
+            case "non_translatable":
+                self._read_non_translatable(token)
             case "shifted":
                 self._read_shifted(token)
             case "html_inline":
                 self._match_literally(token.content)
-                self.pieces.append(tag_mark(self._broken(token.content)))
+                self.pieces.append(tag_mark(self._with_line_starts(token.content)))
                 self.labels.append(Label(_raw(self.pieces[-1]), is_tag=True))
             case "image":
                 self._take(_IMAGE.pattern)
@@ -241,19 +252,21 @@ class Reader:
         self._take(_LINK_END.pattern, MarkRole.CLOSES, "link")
         self.labels.append(Label(raw := _raw(self.pieces[-1])))
         if raw in ("]", "][]"):
-            self.pieces[-1] = InlineMark(f"][{self._broken(text)}]", MarkRole.CLOSES, "link")
+            self.pieces[-1] = InlineMark(
+                f"][{self._with_line_starts(text)}]", MarkRole.CLOSES, "link"
+            )
 
     def _read_soft_break(self) -> None:
         self._match(_SOFT_BREAK)
         if self._is_in_alert_line:  # which may have a title
-            self.pieces.append(InlineMark(self._continued, MarkRole.SENTENCE_END))
+            self.pieces.append(InlineMark(self._line_start, MarkRole.SENTENCE_END))
             self._is_in_alert_line = False
         else:
             self.pieces.append(" ")
 
-    def _read_kept(self, token: Token) -> None:
+    def _read_non_translatable(self, token: Token) -> None:
         self._match_literally(token.content)
-        raw = self._broken(token.content)
+        raw = self._with_line_starts(token.content)
         role = MarkRole.STANDS
         if _ALERT.match(raw):
             role = MarkRole.SENTENCE_END
@@ -262,7 +275,7 @@ class Reader:
             self._is_marked = not self._is_marked
             role = MarkRole.OPENS if self._is_marked else MarkRole.CLOSES
         self.pieces.append(
-            InlineMark(raw, role, raw, visible_text=raw if token.meta["shown"] else "")
+            InlineMark(raw, role, raw, visible_text=raw if token.meta["is_word"] else "")
         )
 
     def _read_shifted(self, token: Token) -> None:
@@ -277,11 +290,11 @@ class Reader:
 
     def _take(self, pattern: str, role: MarkRole = MarkRole.STANDS, name: str = "") -> None:
         raw = self._match(re.compile(pattern, re.DOTALL))
-        self.pieces.append(InlineMark(self._broken(raw), role, name))
+        self.pieces.append(InlineMark(self._with_line_starts(raw), role, name))
 
-    def _broken(self, raw: str) -> str:
+    def _with_line_starts(self, raw: str) -> str:
         """Return a mark with the line beginnings of the file."""
-        return raw.replace("\n", self._continued)
+        return raw.replace("\n", self._line_start)
 
     def _match_literally(self, text: str) -> str:
         if not self._text.startswith(text, self.place):
@@ -290,34 +303,25 @@ class Reader:
         return text
 
     def _match(self, pattern: "re.Pattern[str]") -> str:
-        found = pattern.match(self._text, self.place)
-        if found is None:
+        match = pattern.match(self._text, self.place)
+        if match is None:
             raise NotAsParsed
-        self.place = found.end()
-        return found.group()
+        self.place = match.end()
+        return match.group()
 
 
 def _raw(piece: str | InlineMark) -> str:
     return piece.raw if isinstance(piece, InlineMark) else piece
 
 
-FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
-_SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
-_VALUE = re.compile(
-    rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
-    r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",
-    re.MULTILINE,
-)
-
-
 def front_matter_spans(text: str) -> Iterator[TextSpan]:
     front = FRONT_MATTER.match(text)
-    for found in _VALUE.finditer(text, 0, front.end() if front else 0):
-        kind = next(each for each in ("double", "single", "bare") if found[each] is not None)
-        start, end = found.span(kind)
-        value = _read(found[kind], kind, found["is"] == ":")
-        if value is not None and _goes_on_alone(text, found.end()):
-            yield TextSpan(start, end, [value], partial(_quoted, kind))
+    for match in _VALUE.finditer(text, 0, front.end() if front else 0):
+        kind = next(name for name in ("double", "single", "bare") if match[name] is not None)
+        start, end = match.span(kind)
+        value = _read(match[kind], kind, match["is"] == ":")
+        if value is not None and _goes_on_alone(text, match.end()):
+            yield TextSpan(start, end, [value], partial(_quote_value, kind))
 
 
 def _goes_on_alone(text: str, end: int) -> bool:
@@ -337,7 +341,7 @@ def _read(raw: str, kind: str, is_yaml: bool) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _quoted(kind: str, text: str) -> str:
+def _quote_value(kind: str, text: str) -> str:
     if kind == "double":
         return json.dumps(text, ensure_ascii=False)[1:-1]
     if kind == "single":

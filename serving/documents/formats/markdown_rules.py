@@ -1,8 +1,8 @@
 """Extend a Markdown parser by common syntax outside of CommonMark: directives, alerts, task lists,
 footnotes, definitions, formulas, and marks of template engines.
 
-New block tokens are `directive` and `formula`, which stay as they are; within text `kept` does. The
-title of a directive is text.
+New block tokens are `directive` and `formula`, which stay as they are; within text
+`non_translatable` does. The title of a directive is text.
 """
 
 import re
@@ -42,9 +42,9 @@ _DEFINITION = re.compile(r":[ \t]+(?=\S)")
 _FORMULA_ENDS = {"$$": "$$", "\\[": "\\]", "{/": "*/}"}  # the last is an MDX comment
 _MOST_LINES_OF_FORMULA = 200
 
-_KEPT = re.compile(
+_NON_TRANSLATABLE = re.compile(
     r"""
-    (?P<shown> \{\{.*?\}\} | \$\$.+?\$\$ | (?<![\w$%])\$(?=[^\s$])[^$\n]*?(?<=[^\s\\])\$(?!\w)
+    (?P<word> \{\{.*?\}\} | \$\$.+?\$\$ | (?<![\w$%])\$(?=[^\s$])[^$\n]*?(?<=[^\s\\])\$(?!\w)
     | \\\(.+?\\\)
     | \[\[[^\[\]\n]+\]\] )
     | \{%.*?%\} | <%.*?%> | \{/\*.*?\*/\} | \{[\#.:][^{}\n]*\} | \{[\w-]+\}(?=`) | \[\^[^\]\s]+\]
@@ -54,21 +54,21 @@ _KEPT = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # Dollars begin formulas, and braces of one sign attributes and comments; `x` has a role before it.
-_PLACEHOLDER = re.compile(rf"(?=%|[$#]\{{|\$\(|\{{(?![#.:/%]))(?P<shown>{IN_TEXT})(?!`)")
-_LONGEST_KEPT = 2_000  # characters
+_PLACEHOLDER = re.compile(rf"(?=%|[$#]\{{|\$\(|\{{(?![#.:/%]))(?P<word>{IN_TEXT})(?!`)")
+_LONGEST_NON_TRANSLATABLE = 2_000  # characters
 _ALERT = re.compile(r"\[![\w-]+\][+-]?[ \t]*\n?")
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
 _SHIFTED = re.compile(r"\^(?P<raised>[^\s^\\]{1,30})\^|(?<!~)~(?P<lowered>[^\s~\\]{1,30})~(?!~)")
 
 
-def extended(parser: MarkdownIt) -> MarkdownIt:
+def add_rules(parser: MarkdownIt) -> MarkdownIt:
     block, inline = parser.block.ruler, parser.inline.ruler
     block.before("fence", "directive", _directive, _INTERRUPTS)
     block.before("fence", "fenced_directive", _fenced_directive, _INTERRUPTS)
     block.before("fence", "formula", _formula, _INTERRUPTS)
     block.before("reference", "footnote", _footnote, _INTERRUPTS)
     block.before("reference", "definition", _definition, _INTERRUPTS)
-    inline.before("escape", "kept", _protected)
+    inline.before("escape", "non_translatable", _non_translatable)
     return parser
 
 
@@ -79,7 +79,7 @@ def _line(state: StateBlock, line: int) -> str | None:
     return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
 
 
-def _push_kept(state: StateBlock, kind: str, start: int, end: int) -> None:
+def _push_non_translatable(state: StateBlock, kind: str, start: int, end: int) -> None:
     state.push(kind, "", 0).map = [start, end]
     state.line = end
 
@@ -92,13 +92,13 @@ def _push_title(state: StateBlock, text: str, line: int) -> None:
 
 def _directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     text = _line(state, start)
-    found = _DIRECTIVE.match(text) if text else None
-    if text is None or found is None:
+    match = _DIRECTIVE.match(text) if text else None
+    if text is None or match is None:
         return False
     if silent:
         return True
-    _push_kept(state, "directive", start, _after_options(state, start + 1, end))
-    if title := next(filter(None, found.groupdict().values()), ""):
+    _push_non_translatable(state, "directive", start, _after_options(state, start + 1, end))
+    if title := next(filter(None, match.groupdict().values()), ""):
         _push_title(state, title, start)
     if _INDENTED.match(text):
         _tokenize_indented(state, state.line, end)
@@ -129,22 +129,22 @@ def _tokenize(state: StateBlock, start: int, end: int) -> None:
 def _fenced_directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Parse the text in a fence that is a note or the like in MyST."""
     text = _line(state, start)
-    found = _FENCE.match(text) if text else None
-    if found is None:
+    match = _FENCE.match(text) if text else None
+    if match is None:
         return False
     if silent:
         return True
-    closing = re.compile(rf"{re.escape(found['fence'])}+\s*\Z")
+    closing = re.compile(rf"{re.escape(match['fence'])}+\s*\Z")
     last = start + 1
     while last < end and not closing.match(_line(state, last) or ""):
         last += 1
-    _push_kept(state, "directive", start, _after_options(state, start + 1, last))
-    if found["title"]:
-        _push_title(state, found["title"], start)
+    _push_non_translatable(state, "directive", start, _after_options(state, start + 1, last))
+    if match["title"]:
+        _push_title(state, match["title"], start)
     line_max, state.lineMax = state.lineMax, last
     _tokenize(state, state.line, last)
     state.lineMax = line_max
-    _push_kept(state, "directive", last, min(last + 1, end))
+    _push_non_translatable(state, "directive", last, min(last + 1, end))
     return True
 
 
@@ -165,30 +165,30 @@ def _formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if last is None:
         return False
     if not silent:
-        _push_kept(state, "formula", start, last + 1)
+        _push_non_translatable(state, "formula", start, last + 1)
     return True
 
 
 def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     text = _line(state, start)
-    found = _FOOTNOTE.match(text) if text else None
-    if found is None:
+    match = _FOOTNOTE.match(text) if text else None
+    if match is None:
         return False
     if not silent:
         state.push("directive", "", 0).map = [start, start + 1]
-        _tokenize_first_line_from(state, start, end, found.end())
+        _tokenize_first_line_from(state, start, end, match.end())
     return True
 
 
 def _definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Parse the definition of the term in the line before."""
     text = _line(state, start)
-    found = _DEFINITION.match(text) if text else None
-    if found is None or start == 0 or state.isEmpty(start - 1):
+    match = _DEFINITION.match(text) if text else None
+    if match is None or start == 0 or state.isEmpty(start - 1):
         return False
     if not silent:
         state.push("directive", "", 0).map = [start, start + 1]
-        _tokenize_first_line_from(state, start, end, found.end())
+        _tokenize_first_line_from(state, start, end, match.end())
     return True
 
 
@@ -202,7 +202,7 @@ def _tokenize_first_line_from(state: StateBlock, start: int, end: int, offset: i
     state.bMarks[start], state.tShift[start], state.sCount[start] = old
 
 
-def _protected(state: StateInline, silent: bool) -> bool:
+def _non_translatable(state: StateInline, silent: bool) -> bool:
     src, place = state.src, state.pos
     match = None
     if place == 0:
@@ -210,14 +210,16 @@ def _protected(state: StateInline, silent: bool) -> bool:
     if match is None and (shifted := _SHIFTED.match(src, place, state.posMax)):
         kind, match = "shifted", shifted
     else:
-        end = min(state.posMax, place + _LONGEST_KEPT)
-        match = match or _PLACEHOLDER.match(src, place, end) or _KEPT.match(src, place, end)
-        kind = "kept"
+        end = min(state.posMax, place + _LONGEST_NON_TRANSLATABLE)
+        match = (
+            match or _PLACEHOLDER.match(src, place, end) or _NON_TRANSLATABLE.match(src, place, end)
+        )
+        kind = "non_translatable"
     if match is None:
         return False
     if not silent:
         token = state.push(kind, "", 0)
         token.content = match.group()
-        token.meta = {"shown": bool(match.groupdict().get("shown"))}
+        token.meta = {"is_word": bool(match.groupdict().get("word"))}
     state.pos = match.end()
     return True

@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import TextFile
 from serving.documents.formats.plain_text import document_of
-from serving.documents.fragment import Document
 from serving.errors import RequestError
 
 _PROGRAM = Path(__file__).with_name("pdf_reader.py")

@@ -24,7 +24,7 @@ MAX_MEMORY_BYTES = 2**30
 MAX_SECONDS = 60  # of processor time; a page takes about 0.05
 _HEAD_BYTES = 1024  # within which a PDF begins
 _UNKNOWN = re.compile(r"\(cid:\d+\)")  # characters of fonts that do not say what they mean
-_LIGATURES = {ord(each): normalize("NFKC", each) for each in "ﬀﬁﬂﬃﬄﬅﬆ"}
+_LIGATURES = {ord(ligature): normalize("NFKC", ligature) for ligature in "ﬀﬁﬂﬃﬄﬅﬆ"}
 _SPACES = re.compile(r"\s+")
 _LEADERS = re.compile(r"(?:\.\s?){4,}")  # of a table of contents
 _MAX_HEIGHT_CHANGE = 0.1
@@ -33,28 +33,28 @@ _SENTENCE_END = re.compile(r"[.!?:;…。！？][\"'”’»)\]]*\Z")
 _WITHOUT_SPACES = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")
 
 
-def paragraphs(path: Path) -> list[str]:
+def extract_paragraphs(path: Path) -> list[str]:
     """Return the paragraphs in reading order. One that goes on in the next box or page is one."""
-    found: list[str] = []
+    texts: list[str] = []
     num_characters = 0
     for page in extract_pages(path, laparams=LAParams(all_texts=True)):
         for text in map(_text_of, _boxes(page)):
-            if found and _goes_on(found[-1], text):
-                found[-1] = joined(found[-1], text)
+            if texts and _goes_on(texts[-1], text):
+                texts[-1] = join_lines(texts[-1], text)
             elif text:
-                found.append(text)
+                texts.append(text)
             num_characters += len(text)
             if num_characters > MAX_CHARACTERS:
                 raise OverflowError
-    return found
+    return texts
 
 
 def _boxes(container: Iterable[object]) -> Iterator[LTTextBox]:
-    for each in container:
-        if isinstance(each, LTTextBox):
-            yield each
-        elif isinstance(each, LTFigure):
-            yield from _boxes(each)
+    for item in container:
+        if isinstance(item, LTTextBox):
+            yield item
+        elif isinstance(item, LTFigure):
+            yield from _boxes(item)
 
 
 def _text_of(box: LTTextBox) -> str:
@@ -67,7 +67,9 @@ def _text_of(box: LTTextBox) -> str:
         goes_on = is_paragraph and (is_full or not _SENTENCE_END.search(text))
         words = _words(following)
         text = (
-            joined(text, words) if goes_on and _are_alike(line, following) else f"{text}\n{words}"
+            join_lines(text, words)
+            if goes_on and _are_alike(line, following)
+            else f"{text}\n{words}"
         )
     return text
 
@@ -95,7 +97,7 @@ def _goes_on(text: str, following: str) -> bool:
     return following[:1].islower() and not _SENTENCE_END.search(text)
 
 
-def joined(line: str, following: str) -> str:
+def join_lines(line: str, following: str) -> str:
     """Join two lines of a paragraph; a hyphen at the end of a line divides a word."""
     if _HYPHENATED.search(line):
         return (line[:-1] if following[:1].islower() else line) + following
@@ -103,13 +105,13 @@ def joined(line: str, following: str) -> str:
     return line + following if is_dense else f"{line} {following}"
 
 
-def answer(path: Path) -> dict[str, str]:
+def extract_text(path: Path) -> dict[str, str]:
     """Return the text, or why there is none."""
     with path.open("rb") as file:
         if b"%PDF-" not in file.read(_HEAD_BYTES):
             return {"error": "is not what its name says: no PDF"}
     try:
-        text = "\n\n".join(paragraphs(path))
+        text = "\n\n".join(extract_paragraphs(path))
     except PDFEncryptionError:
         return {"error": "is encrypted: it opens with a password only"}
     except (MemoryError, OverflowError):
@@ -125,7 +127,7 @@ def main(arguments: Sequence[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     logging.disable()
-    print(json.dumps(answer(Path(arguments[0]))))
+    print(json.dumps(extract_text(Path(arguments[0]))))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import TextFile, read_text
-from serving.documents.fragment import Document
 from serving.documents.spans import InlineMark, MarkRole, PlainDocument, TextSpan
 from serving.text.wrapped_lines import wrapped_breaks
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from babel import Locale, UnknownLocaleError
 from babel.messages.plurals import DEFAULT_PLURAL, get_plural
 
+from serving.documents.document import Document, Review, lowest_score
 from serving.documents.encoding import PO_DECLARATION, TextFile, read_text
-from serving.documents.formats.po_file import Entry, read_entries, statement, width_of
+from serving.documents.formats.po_file import PoEntry, read_entries, statement, wrap_width
 from serving.documents.formats.po_messages import Message
-from serving.documents.fragment import Document, Review, lowest_score
 from serving.documents.spans import Edit, apply_edits
 from serving.errors import RequestError
 
@@ -29,21 +29,28 @@ _PLACEHOLDERS = {
     "Language-Team": "LANGUAGE <",
 }
 _FIELD = re.compile(r"^([\w-]+): *([^\n]*)", re.MULTILINE)
+_RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
+_NUMBERS = range(1_000)
+_OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
 
 
 @dataclass(frozen=True)
 class _UntranslatedEntry:
     """An entry to translate and its messages: the singular, and the plural if it has one."""
 
-    entry: Entry
+    entry: PoEntry
     messages: tuple[Message, ...]
 
     @property
-    def keeps(self) -> dict[str, str]:
+    def existing_translations(self) -> dict[str, str]:
         """Return the translations that stay; a fuzzy entry has none."""
         if "fuzzy" in self.entry.flags:
             return {}
-        return {name: each.text for name, each in self.entry.translations.items() if each.text}
+        return {
+            name: translation.text
+            for name, translation in self.entry.translations.items()
+            if translation.text
+        }
 
 
 @dataclass(frozen=True)
@@ -63,35 +70,35 @@ class PluralForms:
 
 
 class PoDocument:
-    def __init__(self, file: TextFile, entries: Sequence[Entry]) -> None:
+    def __init__(self, file: TextFile, entries: Sequence[PoEntry]) -> None:
         self._file = file
-        self._width = width_of(file.text)
-        self._header = next((each for each in entries if each.is_header), None)
-        self._wanted = [*map(_untranslated_entry, filter(_needs_translation, entries))]
+        self._width = wrap_width(file.text)
+        self._header = next((entry for entry in entries if entry.is_header), None)
+        self._untranslated = [*map(_untranslated_entry, filter(_needs_translation, entries))]
         self.review: Review | None = None
 
     @property
     def fragments(self) -> Sequence[str]:
-        return [message.fragment.xml for message in self._translated()]
+        return [message.fragment.xml for message in self._translatable_messages()]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        done = dict(zip(map(id, self._translated()), translations, strict=True))
+        done = dict(zip(map(id, self._translatable_messages()), translations, strict=True))
         scores = dict(zip(done, self.review.scores, strict=True)) if self.review else {}
-        forms = declared_forms(self._fields().get("Plural-Forms", "")) or forms_of(language)
+        forms = parse_plural_forms(self._fields().get("Plural-Forms", "")) or plural_forms(language)
         edits = [*self._header_edits(language, forms)]
-        for wanted in self._wanted:
-            texts = [_text(message, done.get(id(message))) for message in wanted.messages]
-            edits += _edits(wanted, texts, forms, self._width)
-            edits += _fuzzy_edits(wanted, self._is_fuzzy(wanted, scores))
+        for entry in self._untranslated:
+            texts = [_text(message, done.get(id(message))) for message in entry.messages]
+            edits += _edits(entry, texts, forms, self._width)
+            edits += _fuzzy_edits(entry, self._is_fuzzy(entry, scores))
         file = self._file if self._header else replace(self._file, encoding="utf-8")
         file.write(apply_edits(file.text, edits), target)
 
-    def _translated(self) -> Iterator[Message]:
-        for wanted in self._wanted:
-            yield from (each for each in wanted.messages if each.fragment.has_words)
+    def _translatable_messages(self) -> Iterator[Message]:
+        for entry in self._untranslated:
+            yield from (message for message in entry.messages if message.fragment.has_words)
 
-    def _is_fuzzy(self, wanted: _UntranslatedEntry, scores: Mapping[int, float | None]) -> bool:
-        score = lowest_score(scores.get(id(message)) for message in wanted.messages)
+    def _is_fuzzy(self, entry: _UntranslatedEntry, scores: Mapping[int, float | None]) -> bool:
+        score = lowest_score(scores.get(id(message)) for message in entry.messages)
         return self.review is None or self.review.needs_review(score)
 
     def _fields(self) -> dict[str, str]:
@@ -100,13 +107,13 @@ class PoDocument:
 
     def _header_edits(self, language: str, forms: PluralForms) -> Iterator[Edit]:
         fields = self._fields()
-        changes = _header_changes(fields, language, forms, any(map(_is_plural, self._wanted)))
+        changes = _header_changes(fields, language, forms, any(map(_is_plural, self._untranslated)))
         if self._header is None:
             text = "".join(f"{name}: {value}\n" for name, value in changes.items())
             yield 0, 0, f'msgid ""\n{statement("msgstr", text, None)}\n\n'
             return
         old = self._header.translations["msgstr"]
-        text = _changed(old.text, changes)
+        text = _change_fields(old.text, changes)
         if text != old.text:
             yield old.start, old.end, statement("msgstr", text, None)
         if changes.keys() & _PLACEHOLDERS.keys():
@@ -125,16 +132,16 @@ def read_po(path: Path, language: str | None = None) -> Document:
     return PoDocument(file, entries)
 
 
-def _needs_translation(entry: Entry) -> bool:
-    is_whole = all(each.text for each in entry.translations.values())
+def _needs_translation(entry: PoEntry) -> bool:
+    is_whole = all(translation.text for translation in entry.translations.values())
     return not entry.is_header and (not is_whole or "fuzzy" in entry.flags)
 
 
-def _is_plural(wanted: _UntranslatedEntry) -> bool:
-    return wanted.entry.msgid_plural is not None
+def _is_plural(entry: _UntranslatedEntry) -> bool:
+    return entry.entry.msgid_plural is not None
 
 
-def _untranslated_entry(entry: Entry) -> _UntranslatedEntry:
+def _untranslated_entry(entry: PoEntry) -> _UntranslatedEntry:
     texts = [entry.msgid] if entry.msgid_plural is None else [entry.msgid, entry.msgid_plural]
     return _UntranslatedEntry(entry, tuple(Message(text, entry.flags) for text in texts))
 
@@ -145,29 +152,35 @@ def _text(message: Message, translation: str | None) -> str:
 
 
 def _edits(
-    wanted: _UntranslatedEntry, texts: Sequence[str], forms: PluralForms, width: int | None
+    entry: _UntranslatedEntry, texts: Sequence[str], forms: PluralForms, width: int | None
 ) -> Iterator[Edit]:
-    if not any(message.fragment.has_words for message in wanted.messages):
+    if not any(message.fragment.has_words for message in entry.messages):
         return
-    old = wanted.entry.translations.values()
-    new = {"msgstr": texts[0]} if len(texts) == 1 else _plural_texts(wanted, texts, forms)
-    lines = [statement(name, text, width) for name, text in (new | wanted.keeps).items()]
-    yield min(each.start for each in old), max(each.end for each in old), "\n".join(lines)
+    old = entry.entry.translations.values()
+    new = {"msgstr": texts[0]} if len(texts) == 1 else _plural_texts(entry, texts, forms)
+    lines = [
+        statement(name, text, width) for name, text in (new | entry.existing_translations).items()
+    ]
+    yield (
+        min(statement.start for statement in old),
+        max(statement.end for statement in old),
+        "\n".join(lines),
+    )
 
 
-def _fuzzy_edits(wanted: _UntranslatedEntry, is_fuzzy: bool) -> Iterator[Edit]:
-    if any(message.fragment.has_words for message in wanted.messages):
-        yield from _with_fuzzy(wanted.entry) if is_fuzzy else _without_fuzzy(wanted.entry)
+def _fuzzy_edits(entry: _UntranslatedEntry, is_fuzzy: bool) -> Iterator[Edit]:
+    if any(message.fragment.has_words for message in entry.messages):
+        yield from _with_fuzzy(entry.entry) if is_fuzzy else _without_fuzzy(entry.entry)
 
 
 def _plural_texts(
-    wanted: _UntranslatedEntry, texts: Sequence[str], forms: PluralForms
+    entry: _UntranslatedEntry, texts: Sequence[str], forms: PluralForms
 ) -> dict[str, str]:
     """Return a text for each plural form.
 
     The singular is used for the number 1 only, unless it has the same placeholders as the plural.
     """
-    one, many = wanted.messages
+    one, many = entry.messages
     says_number = one.placeholders == many.placeholders
     return {
         f"msgstr[{form}]": texts[0]
@@ -177,7 +190,7 @@ def _plural_texts(
     }
 
 
-def _with_fuzzy(entry: Entry) -> Iterator[Edit]:
+def _with_fuzzy(entry: PoEntry) -> Iterator[Edit]:
     """Mark an entry as fuzzy, after its comments and before the previous message."""
     if "fuzzy" in entry.flags:
         return
@@ -190,10 +203,10 @@ def _with_fuzzy(entry: Entry) -> Iterator[Edit]:
     yield place, place, "#, fuzzy\n"
 
 
-def _without_fuzzy(entry: Entry) -> Iterator[Edit]:
+def _without_fuzzy(entry: PoEntry) -> Iterator[Edit]:
     for place, line in entry.comments:
         if line.startswith("#,") and "fuzzy" in line:
-            flags = [each for each in line[2:].split(",") if each.strip() != "fuzzy"]
+            flags = [flag for flag in line[2:].split(",") if flag.strip() != "fuzzy"]
             end = place + len(line) + (0 if flags else 1)
             yield place, end, f"#,{','.join(flags)}" if flags else ""
 
@@ -217,44 +230,41 @@ def _header_changes(
     if "charset=" not in fields.get("Content-Type", ""):
         changes["Content-Type"] = _TYPE
     if (rule := fields.get("Plural-Forms")) or has_plurals:
-        changes |= {} if declared_forms(rule or "") else {"Plural-Forms": forms.rule}
+        changes |= {} if parse_plural_forms(rule or "") else {"Plural-Forms": forms.rule}
     return changes
 
 
-def _changed(header: str, changes: dict[str, str]) -> str:
+def _change_fields(header: str, changes: dict[str, str]) -> str:
     """Return the header with changed fields, and with new ones at its end."""
-    left = dict(changes)
+    remaining = dict(changes)
     text = _FIELD.sub(
-        lambda found: f"{found[1]}: {left.pop(found[1])}" if found[1] in left else found.group(),
+        lambda match: (
+            f"{match[1]}: {remaining.pop(match[1])}" if match[1] in remaining else match.group()
+        ),
         header,
     )
-    return text + "".join(f"{name}: {value}\n" for name, value in left.items())
+    return text + "".join(f"{name}: {value}\n" for name, value in remaining.items())
 
 
-_RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
-_NUMBERS = range(1_000)
-_OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
-
-
-def declared_forms(rule: str) -> PluralForms | None:
+def parse_plural_forms(rule: str) -> PluralForms | None:
     """Return the rule of a header's `Plural-Forms`; None if it is invalid."""
-    found = _RULE.match(rule.strip())
-    if found is None or not int(found[1]):
+    match = _RULE.match(rule.strip())
+    if match is None or not int(match[1]):
         return None
     try:
-        form_of = gettext.c2py(found[2].strip())
+        form_of = gettext.c2py(match[2].strip())
         highest = max(map(form_of, _NUMBERS))
     except (ValueError, ArithmeticError, RecursionError):
         return None
-    return PluralForms(int(found[1]), form_of, rule) if highest < int(found[1]) else None
+    return PluralForms(int(match[1]), form_of, rule) if highest < int(match[1]) else None
 
 
-def forms_of(language: str) -> PluralForms:
+def plural_forms(language: str) -> PluralForms:
     """Return the rule of a language; that of English for an unknown one."""
     try:
         rule = str(get_plural(Locale.parse(language, sep="-" if "-" in language else "_")))
     except (UnknownLocaleError, ValueError):
         rule = "nplurals={}; plural={};".format(*DEFAULT_PLURAL)
-    forms = declared_forms(rule)
+    forms = parse_plural_forms(rule)
     assert forms is not None  # for Babel's rules are valid
     return forms

@@ -29,7 +29,7 @@ class Statement:
 
 
 @dataclass(slots=True)
-class Entry:
+class PoEntry:
     """An entry. comments: its lines that begin with `#`, with their places."""
 
     comments: list[tuple[int, str]]
@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def start(self) -> int:
-        return min(each.start for each in self.statements.values())
+        return min(statement.start for statement in self.statements.values())
 
     @property
     def msgid(self) -> str:
@@ -50,7 +50,11 @@ class Entry:
 
     @property
     def translations(self) -> dict[str, Statement]:
-        return {name: each for name, each in self.statements.items() if name.startswith("msgstr")}
+        return {
+            name: statement
+            for name, statement in self.statements.items()
+            if name.startswith("msgstr")
+        }
 
     @property
     def is_header(self) -> bool:
@@ -62,7 +66,7 @@ class Entry:
         return [flag.strip() for line in lines for flag in line.split(",")]
 
 
-def read_entries(text: str) -> list[Entry]:
+def read_entries(text: str) -> list[PoEntry]:
     """Return the entries that are not obsolete. Raises ValueError naming the wrong line."""
     entries = [*_entries(text)]
     for entry in entries:
@@ -72,25 +76,25 @@ def read_entries(text: str) -> list[Entry]:
     return entries
 
 
-def _entries(text: str) -> Iterator[Entry]:
-    entry = Entry([])
+def _entries(text: str) -> Iterator[PoEntry]:
+    entry = PoEntry([])
     place = 0
     while place < len(text):
         if statement := _STATEMENT.match(text, place):
             if _begins_another(entry, keyword := statement["keyword"]):
                 yield entry
-                entry = Entry([])
+                entry = PoEntry([])
             if keyword in entry.statements:
                 raise ValueError(f"line {text.count(chr(10), 0, place) + 1}: {keyword} again")
             start, end = statement.start("keyword"), statement.end("strings")
-            entry.statements[keyword] = Statement(_unquoted(statement["strings"]), start, end)
+            entry.statements[keyword] = Statement(_unquote(statement["strings"]), start, end)
             place = statement.end()
             continue
         line, end = _line(text, place)
         if line.startswith("#"):
             if entry.statements:
                 yield entry
-                entry = Entry([])
+                entry = PoEntry([])
             # Obsolete entries have their own comments and flags.
             if line.startswith("#~"):
                 entry.comments.clear()
@@ -103,7 +107,7 @@ def _entries(text: str) -> Iterator[Entry]:
         yield entry
 
 
-def _begins_another(entry: Entry, keyword: str) -> bool:
+def _begins_another(entry: PoEntry, keyword: str) -> bool:
     has_translation = bool(entry.statements) and bool(entry.translations)
     return keyword in ("msgctxt", "msgid") and has_translation
 
@@ -114,10 +118,10 @@ def _line(text: str, place: int) -> tuple[str, int]:
     return text[place:end].strip(), end
 
 
-def _unquoted(strings: str) -> str:
+def _unquote(strings: str) -> str:
     """Return the text of quoted strings."""
     joined = "".join(_STRING.findall(strings))
-    return _ESCAPE.sub(lambda found: _meaning(found[1]), joined)
+    return _ESCAPE.sub(lambda match: _meaning(match[1]), joined)
 
 
 def _meaning(escape: str) -> str:
@@ -131,31 +135,31 @@ def _meaning(escape: str) -> str:
 def statement(keyword: str, text: str, width: int | None = _MAX_WIDTH) -> str:
     """Format a statement in lines of at most this width; None does not wrap."""
     lines = text.splitlines(keepends=True) if "\n" in text else [text]
-    quoted = [_escaped(line) for line in lines]
+    quoted = [_escape(line) for line in lines]
     first = f'{keyword} "{quoted[0]}"'
     if len(quoted) == 1 and (width is None or len(first) <= width):
         return first
-    wrapped = [part for line in quoted for part in _wrapped(line, width)]
+    wrapped = [part for line in quoted for part in _wrap_line(line, width)]
     return "\n".join([f'{keyword} ""', *(f'"{part}"' for part in wrapped)])
 
 
-def _escaped(text: str) -> str:
-    return "".join(_ESCAPES.get(each, each) for each in text)
+def _escape(text: str) -> str:
+    return "".join(_ESCAPES.get(character, character) for character in text)
 
 
-def _wrapped(line: str, width: int | None) -> Iterator[str]:
+def _wrap_line(line: str, width: int | None) -> Iterator[str]:
     """Cut a line after spaces to fit between quotes."""
-    held = ""
+    line_part = ""
     for word in re.findall(r"[^ ]* *", line) if width else [line]:
-        if held and width and len(held) + len(word) + 2 > width:
-            yield held
-            held = ""
-        held += word
-    if held:
-        yield held
+        if line_part and width and len(line_part) + len(word) + 2 > width:
+            yield line_part
+            line_part = ""
+        line_part += word
+    if line_part:
+        yield line_part
 
 
-def width_of(text: str) -> int | None:
+def wrap_width(text: str) -> int | None:
     """Return the width that a file is wrapped to; None if it is not wrapped."""
     lines = (line for line in text.splitlines() if line.startswith(('"', "msg")) and " " in line)
     longest = max(map(len, lines), default=0)

@@ -1,4 +1,4 @@
-"""MessageSyntax of programs: translations keep their placeholders and accelerators."""
+"""Messages of programs: translations keep their placeholders and accelerators."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from serving.documents.fragment import Fragment, Single
+from serving.documents.messages import MessageSyntax, split_message, word_mark
 from serving.documents.spans import InlineMark, TextSpan
-from serving.documents.tags import MessageSyntax, split_message, word_mark
-from serving.text.markup.accelerators import accelerators_in_label
+from serving.text.markup.accelerators import find_accelerators
 from serving.text.markup.placeholders import ArgumentOrder, GettextFormat, gettext_formats
 
 # Placeholders of the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
@@ -18,6 +18,10 @@ _ARGUMENT = re.compile(
 )
 _WIDTH_BY_ARGUMENT = re.compile(r"(?<!')\*")  # '* pads with stars, in PHP
 _OF_DATES = re.compile(r"%[-_0^#]?[aAbBHIjmMpSUwWyYZ]$")
+# In scripts without an alphabet the letter follows the text: (O).
+_BEHIND = re.compile(r"[ \u3000]?\(([&_~])([A-Za-z\d])\)(?!\w)")
+_WITHOUT_ALPHABET = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_ENDING = re.compile(r"[\s.:…：。]*\Z")
 
 
 class Message:
@@ -26,21 +30,21 @@ class Message:
     def __init__(self, source: str, flags: Iterable[str]) -> None:
         self.source = source
         self._messages = _messages(frozenset(flags))
-        self._accelerator = accelerator_of(self._words(source))
-        text = self._accelerator.removed(source) if self._accelerator else source
+        self._accelerator = find_accelerator(self._words(source))
+        text = self._accelerator.remove_from(source) if self._accelerator else source
         self._pieces = [*split_message(text, self._messages)]
         self._order = _order(gettext_formats(flags), self._pieces)
-        self._span = self._span_of(self._pieces)
+        self._span = self._make_span(self._pieces)
         self.fragment: Fragment = self._span.fragment
 
     @property
     def placeholders(self) -> list[str]:
         pieces = split_message(self.source, self._messages)
-        return sorted(each.raw for each in pieces if isinstance(each, InlineMark))
+        return sorted(piece.raw for piece in pieces if isinstance(piece, InlineMark))
 
     def apply_translation(self, translation: str) -> str:
         text = self._with_arguments_of(translation).apply_translation(translation)
-        return self._accelerator.put(text, self._words(text)) if self._accelerator else text
+        return self._accelerator.insert_into(text, self._words(text)) if self._accelerator else text
 
     def _with_arguments_of(self, translation: str) -> TextSpan:
         """Return a span in which each argument keeps its value if a translation reorders them."""
@@ -53,14 +57,14 @@ class Message:
         pieces = [*self._pieces]
         raws = [piece.raw for place in in_order if isinstance(piece := pieces[place], InlineMark)]
         if self._order is ArgumentOrder.NUMBERED:
-            raws, arguments = _numbered(raws), in_order
+            raws, arguments = _number_arguments(raws), in_order
         for place, raw in zip(arguments, raws, strict=True):
             pieces[place] = word_mark(raw)
-        return self._span_of(pieces)
+        return self._make_span(pieces)
 
-    def _span_of(self, pieces: Sequence[str | InlineMark]) -> TextSpan:
+    def _make_span(self, pieces: Sequence[str | InlineMark]) -> TextSpan:
         """Return a span that writes characters as its format does, if the source does too."""
-        literals = {ord(each): raw for raw, each in self._messages.literals.items()}
+        literals = {ord(literal): raw for raw, literal in self._messages.literals.items()}
         words = "".join(piece for piece in pieces if isinstance(piece, str))
         if any(character in words for character in self._messages.literals.values()):
             literals = {}
@@ -92,26 +96,20 @@ def _order(formats: Sequence[GettextFormat], pieces: Iterable[str | InlineMark])
     return ArgumentOrder.FREE if any(map(_OF_DATES.match, marks)) else ArgumentOrder.OF_THE_SOURCE
 
 
-def _numbered(arguments: Sequence[str]) -> list[str]:
+def _number_arguments(arguments: Sequence[str]) -> list[str]:
     """Number arguments in their original order: `%s %*d` becomes `%1$s %3$*2$d`."""
     number = 0
     numbered: list[str] = []
     for raw in arguments:
         before, _, conversion = raw.partition("%")
         *widths, last = _WIDTH_BY_ARGUMENT.split(conversion)
-        own = ""
+        width_numbers = ""
         for width in widths:
             number += 1
-            own += f"{width}*{number}$"
+            width_numbers += f"{width}*{number}$"
         number += 1
-        numbered.append(f"{before}%{number}${own}{last}")
+        numbered.append(f"{before}%{number}${width_numbers}{last}")
     return numbered
-
-
-# In scripts without an alphabet the letter follows the text: (O).
-_BEHIND = re.compile(r"[ \u3000]?\(([&_~])([A-Za-z\d])\)(?!\w)")
-_WITHOUT_ALPHABET = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_ENDING = re.compile(r"[\s.:…：。]*\Z")
 
 
 @dataclass(frozen=True)
@@ -123,10 +121,10 @@ class Accelerator:
     start: int
     end: int
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         return text[: self.start] + text[self.end :]
 
-    def put(self, text: str, words: Iterable[tuple[int, str]]) -> str:
+    def insert_into(self, text: str, words: Iterable[tuple[int, str]]) -> str:
         """Return a translation with the accelerator before the same letter, at a word's start if
         possible.
 
@@ -139,24 +137,26 @@ class Accelerator:
         places = [*words]
         for pattern in (rf"\b{letter}", letter, r"[^\W_]"):
             for start, word in places:
-                if found := re.search(pattern, word, re.IGNORECASE):
-                    place = start + found.start()
+                if match := re.search(pattern, word, re.IGNORECASE):
+                    place = start + match.start()
                     return text[:place] + self.mark + text[place:]
         return text
 
 
-def accelerator_of(words: Iterable[tuple[int, str]]) -> Accelerator | None:
+def find_accelerator(words: Iterable[tuple[int, str]]) -> Accelerator | None:
     """Return the accelerator of a text; None if there is none or more than one.
 
     words: the texts between the placeholders, and their places.
     """
-    found = [each for start, word in words for each in _accelerators(start, word)]
-    return found[0] if len(found) == 1 else None
+    accelerators = [
+        accelerator for start, word in words for accelerator in _accelerators(start, word)
+    ]
+    return accelerators[0] if len(accelerators) == 1 else None
 
 
 def _accelerators(start: int, text: str) -> Iterable[Accelerator]:
     if behind := _BEHIND.search(text):
         yield Accelerator(behind[1], behind[2], start + behind.start(), start + behind.end())
         return
-    for place in accelerators_in_label(text):
+    for place in (span.end - 1 for span in find_accelerators(text, is_label=True)):
         yield Accelerator(text[place], text[place + 1], start + place, start + place + 1)

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from serving.documents.document import Document
 from serving.documents.formats import html, markdown, pdf, plain_text, po, subtitles, tmx, xliff
-from serving.documents.fragment import Document
 from serving.documents.packages import epub, idml, odt, presentation, wordprocessing, xlsx
 from serving.errors import RequestError
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 Read = Callable[[Path, str | None, str | None], Document]
+_PACKED = frozenset({"docx", "pptx", "xlsx", "odt", "epub", "idml", "pdf"})
 
 
 @dataclass(frozen=True)
@@ -68,22 +69,21 @@ FORMATS = {
 }
 
 
-_PACKED = frozenset({"docx", "pptx", "xlsx", "odt", "epub", "idml", "pdf"})
-
-
 def file_extension(name: str) -> str:
     """Return the extension of a file name, one of FORMATS. Raises RequestError."""
     extension = PurePath(name).suffix.lower().removeprefix(".")
     if extension not in FORMATS:
-        known = ", ".join(f".{each}" for each in FORMATS)
-        raise RequestError("file", name, f"is of no known format; there are: {known}")
+        extensions = ", ".join(f".{extension}" for extension in FORMATS)
+        raise RequestError("file", name, f"is of no known format; there are: {extensions}")
     return extension
 
 
 def check_review(name: str, threshold: float) -> None:
     """Raise RequestError if a document of this name cannot say how good its translations are."""
     if not FORMATS[file_extension(name)].has_review:
-        able = ", ".join(f".{each}" for each, found in FORMATS.items() if found.has_review)
+        able = ", ".join(
+            f".{extension}" for extension, format in FORMATS.items() if format.has_review
+        )
         message = f"{name} cannot say what needs a review; these formats can: {able}"
         raise RequestError("quality_threshold", threshold, message)
 

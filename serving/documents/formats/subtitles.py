@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import read_text
-from serving.documents.fragment import Document
+from serving.documents.messages import split_at_marks
 from serving.documents.spans import InlineMark, PlainDocument, TextSpan
-from serving.documents.tags import split_at_marks
 from serving.documents.xml_elements import escape_text
 from serving.errors import RequestError
 from serving.text.wrapped_lines import ends_sentence
@@ -40,16 +40,16 @@ _TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 class CueLines(TextSpan):
     """Lines of a cue with one sentence, which is broken again after translation.
 
-    written: escapes a text for the file.
+    escape: escapes a text for the file.
     """
 
-    def __init__(self, start: int, text: str, written: Callable[[str], str] = str) -> None:
+    def __init__(self, start: int, text: str, escape: Callable[[str], str] = str) -> None:
         lines = _LINE_END.split(text)
         self._ends = _LINE_END.findall(text)
         self._is_tagged = all(_BETWEEN_TAGS.search(f"{a} {b}") for a, b in pairwise(lines))
         self._lengths = [len(_TAGS.sub("", line)) or 1 for line in lines]
         pieces = [piece for line in lines for piece in (" ", *_pieces_of_line(line))]
-        super().__init__(start, start + len(text), pieces[1:], written)
+        super().__init__(start, start + len(text), pieces[1:], escape)
 
     def apply_translation(self, translation: str) -> str:
         """Break the translation at spaces so that lines have the same shares of it as before.
@@ -58,16 +58,16 @@ class CueLines(TextSpan):
         """
         text = super().apply_translation(translation)
         *shares, whole = accumulate(self._lengths)
-        found = _TAG_OR_SPACE.finditer(text) if shares else ()
-        places = [each.start() for each in found if each.group() == " "]
+        matches = _TAG_OR_SPACE.finditer(text) if shares else ()
+        places = [match.start() for match in matches if match.group() == " "]
         between = [place for place in places if _BETWEEN_TAGS.match(text, place - 1)]
         if self._is_tagged and len(between) == len(shares):
             places = between
         breaks: dict[int, str] = {}
         for share, line_end in zip(shares, self._ends, strict=True):
             if free := [place for place in places if place > max(breaks, default=0)]:
-                wanted = len(text) * share / whole
-                breaks[min(free, key=lambda place: abs(place - wanted))] = line_end
+                ideal = len(text) * share / whole
+                breaks[min(free, key=lambda place: abs(place - ideal))] = line_end
         for place in sorted(breaks, reverse=True):
             text = text[:place] + breaks[place] + text[place + 1 :]
         return text
@@ -79,7 +79,7 @@ def read_srt(path: Path, language: str | None = None) -> Document:
     lines = [*_LINE.finditer(file.text)]
     if not any(_TIMING.match(line[1]) for line in lines):
         raise RequestError("file", path.name, "is not what its name says: it has no subtitles")
-    return PlainDocument(file, (CueLines(*each) for each in _of_srt(lines)))
+    return PlainDocument(file, (CueLines(*sentence) for sentence in _of_srt(lines)))
 
 
 def read_vtt(path: Path, language: str | None = None) -> Document:
@@ -89,7 +89,7 @@ def read_vtt(path: Path, language: str | None = None) -> Document:
         message = "is not what its name says: it does not begin with WEBVTT"
         raise RequestError("file", path.name, message)
     texts = _of_vtt(_LINE.finditer(file.text))
-    return PlainDocument(file, (CueLines(*each, escape_text) for each in texts))
+    return PlainDocument(file, (CueLines(*text, escape_text) for text in texts))
 
 
 def _of_vtt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
@@ -97,34 +97,34 @@ def _of_vtt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
 
     As in WebVTT, 6.1, a line with an arrow begins a cue, and an empty line ends it.
     """
-    held: list[re.Match[str]] = []
+    cue: list[re.Match[str]] = []
     is_cue = False
     for line in lines:
         has_arrow = "-->" in line[1]
         if has_arrow or not line[1].strip():
-            yield from _sentences(held)
-            held = []
+            yield from _sentences(cue)
+            cue = []
         elif is_cue:
-            held.append(line)
+            cue.append(line)
         is_cue = _TIMING.match(line[1]) is not None if has_arrow else is_cue and line[1] != ""
-    yield from _sentences(held)
+    yield from _sentences(cue)
 
 
 def _of_srt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
     """Yield the sentences of each cue, and its separate lines."""
-    held: list[re.Match[str]] = []
+    cue: list[re.Match[str]] = []
     has_begun = False
     for line in lines:
         is_timing = _TIMING.match(line[1]) is not None
-        if is_timing and held and _NUMBER.fullmatch(held[-1][1]):
-            held.pop()
+        if is_timing and cue and _NUMBER.fullmatch(cue[-1][1]):
+            cue.pop()
         if is_timing or not line[1].strip():
-            yield from _sentences(held)
-            held = []
+            yield from _sentences(cue)
+            cue = []
         elif has_begun:
-            held.append(line)
+            cue.append(line)
         has_begun = has_begun or is_timing
-    yield from _sentences(held)
+    yield from _sentences(cue)
 
 
 def _sentences(lines: Sequence["re.Match[str]"]) -> Iterator[tuple[int, str]]:
@@ -148,9 +148,9 @@ def _is_apart(line: str, following: str) -> bool:
 def _pieces_of_line(line: str) -> Iterator[str | InlineMark]:
     """Yield the pieces of a line, with the dash of a speaker as a mark."""
     end = 0
-    if found := _SPEAKER.match(line):
-        yield from split_at_marks(found["codes"])
-        yield InlineMark(found["dash"])
-        end = found.end()
+    if match := _SPEAKER.match(line):
+        yield from split_at_marks(match["codes"])
+        yield InlineMark(match["dash"])
+        end = match.end()
     for number, part in enumerate(_TIME_TAG.split(line[end:])):
         yield from (InlineMark(part),) if number % 2 else split_at_marks(part)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from serving.documents.document import Document
 from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
-from serving.documents.fragment import Document
 from serving.documents.spans import apply_edits
 from serving.documents.xml_elements import XmlElement, blank_before, read_xml
 from serving.errors import RequestError

@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
+from serving.documents.document import Document, Review, lowest_score
 from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
-from serving.documents.fragment import Document, Review, lowest_score
 from serving.documents.spans import Edit, apply_edits
 from serving.documents.xml_elements import XmlElement, blank_before, read_xml, unescape_text
 from serving.errors import RequestError
@@ -56,13 +56,14 @@ class XliffDocument:
         scores = iter(self.review.scores if self.review else ())
         edits = [*_root_edits(self._root, language, self.review)]
         for unit in self._units:
-            made = {
-                each: text.apply_translation(next(waiting)) for each, text in unit.texts.items()
+            texts = {
+                element: text.apply_translation(next(waiting))
+                for element, text in unit.texts.items()
             }
-            inner = _inner_of_target(unit, made, self._file.text)
-            score = lowest_score(islice(scores, len(made)))
+            inner = _inner_of_target(unit, texts, self._file.text)
+            score = lowest_score(islice(scores, len(texts)))
             edits += _target_edits(unit, inner, language, self._file.text, self.review, score)
-            edits += _trados_edits(unit.element, made)
+            edits += _trados_edits(unit.element, texts)
         self._file.write(apply_edits(self._file.text, edits), target)
 
 
@@ -83,11 +84,11 @@ def _units(root: XmlElement, document: str) -> Iterator[_Unit]:
             continue
         parted = element.child("seg-source")
         if parted is not None and _marks(parted):
-            source, wanted = parted, _untranslated_marks(element, parted, document)
+            source, untranslated = parted, _untranslated_marks(element, parted, document)
         else:
-            wanted = [] if _is_translated(element, document) else [source]
-        found = {each: CodedText(each, document) for each in wanted}
-        with_words = {each: text for each, text in found.items() if text.fragment.has_words}
+            untranslated = [] if _is_translated(element, document) else [source]
+        texts = {part: CodedText(part, document) for part in untranslated}
+        with_words = {part: text for part, text in texts.items() if text.fragment.has_words}
         if with_words:
             yield _Unit(element, source, with_words)
 
@@ -113,9 +114,9 @@ def _has_text(element: XmlElement, document: str) -> bool:
 def _marks(element: XmlElement) -> list[XmlElement]:
     """Return the elements that divide a text into sentences."""
     return [
-        each
-        for each in element.walk()
-        if each.name == "mrk" and each.attributes.get("mtype") == "seg" and not each.is_empty
+        mark
+        for mark in element.walk()
+        if mark.name == "mrk" and mark.attributes.get("mtype") == "seg" and not mark.is_empty
     ]
 
 
@@ -123,24 +124,26 @@ def _untranslated_marks(unit: XmlElement, parted: XmlElement, document: str) -> 
     done = _translated_marks(unit, document)
     if not done and _is_translated(unit, document):
         return []
-    kept = {*done, *_locked(unit)}
-    return [each for each in _marks(parted) if each.attributes.get("mid") not in kept]
+    done_or_locked = {*done, *_locked_ids(unit)}
+    return [mark for mark in _marks(parted) if mark.attributes.get("mid") not in done_or_locked]
 
 
 def _trados_segments(unit: XmlElement) -> dict[str, XmlElement]:
     """Return what Trados says of the `mrk` of a unit, by their `mid`."""
-    definitions = (each for each in unit.children if each.name == "seg-defs")
-    segments = (each for definition in definitions for each in definition.children)
-    return {each.attributes.get("id", ""): each for each in segments if each.name == "seg"}
+    definitions = (child for child in unit.children if child.name == "seg-defs")
+    segments = (child for definition in definitions for child in definition.children)
+    return {
+        segment.attributes.get("id", ""): segment for segment in segments if segment.name == "seg"
+    }
 
 
-def _locked(unit: XmlElement) -> set[str]:
+def _locked_ids(unit: XmlElement) -> set[str]:
     segments = _trados_segments(unit).items()
-    return {mid for mid, each in segments if each.attributes.get("locked") == "true"}
+    return {mid for mid, segment in segments if segment.attributes.get("locked") == "true"}
 
 
-def _trados_edits(unit: XmlElement, made: Iterable[XmlElement]) -> Iterator[Edit]:
-    translated = {each.attributes.get("mid") for each in made}
+def _trados_edits(unit: XmlElement, translated_elements: Iterable[XmlElement]) -> Iterator[Edit]:
+    translated = {element.attributes.get("mid") for element in translated_elements}
     for mid, segment in _trados_segments(unit).items():
         if mid in translated:
             changed = segment.with_attributes(_FROM_A_MODEL)
@@ -153,21 +156,23 @@ def _translated_marks(unit: XmlElement, document: str) -> dict[str, str]:
     if target is None or not _is_translated(unit, document):
         return {}
     return {
-        each.attributes.get("mid", ""): document[each.inner_start : each.inner_end]
-        for each in _marks(target)
-        if _has_text(each, document)
+        mark.attributes.get("mid", ""): document[mark.inner_start : mark.inner_end]
+        for mark in _marks(target)
+        if _has_text(mark, document)
     }
 
 
-def _inner_of_target(unit: _Unit, made: Mapping[XmlElement, str], document: str) -> str:
+def _inner_of_target(unit: _Unit, translations: Mapping[XmlElement, str], document: str) -> str:
     """Return the content of a target: a translation, or one in each `mrk` of `seg-source`."""
     source = unit.source
-    if source in made:
-        return made[source]
-    done = dict.fromkeys(_locked(unit.element), "") | _translated_marks(unit.element, document)
+    if source in translations:
+        return translations[source]
+    done = dict.fromkeys(_locked_ids(unit.element), "") | _translated_marks(unit.element, document)
     edits: list[Edit] = []
     for mark in _marks(source):
-        new = made.get(mark) or done.get(mark.attributes.get("mid", ""))  # "" of a locked one
+        new = translations.get(mark) or done.get(
+            mark.attributes.get("mid", "")
+        )  # "" of a locked one
         if new is not None:
             start = source.inner_start
             edits.append((mark.inner_start - start, mark.inner_end - start, new))
@@ -202,9 +207,9 @@ def _target_edits(
         yield target.start, target.end, tag + inner + target.end_tag
         return
     name = f"{unit.source.prefix}target"
-    own = unit.source.attributes
-    says |= {"xml:lang": language} if "xml:lang" in own else {}
-    says |= {"xml:space": own["xml:space"]} if "xml:space" in own else {}
+    attributes = unit.source.attributes
+    says |= {"xml:lang": language} if "xml:lang" in attributes else {}
+    says |= {"xml:space": attributes["xml:space"]} if "xml:space" in attributes else {}
     tag = "".join(
         [f"<{name}", *(f" {key}={quoteattr(value or '')}" for key, value in says.items())]
     )
@@ -226,18 +231,20 @@ def _with_confidence(unit: _Unit, inner: str, confidence: Mapping[str, str]) -> 
     """
     if not confidence:
         return inner
-    said = {"id": f"quality-{unit.element.start}", "type": "its:any", **confidence}
-    written = "".join(f" {name}={quoteattr(value)}" for name, value in said.items())
+    attributes = {"id": f"quality-{unit.element.start}", "type": "its:any", **confidence}
+    written = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
     return f"<{unit.source.prefix}mrk{written}>{inner}</{unit.source.prefix}mrk>"
 
 
 def _root_edits(root: XmlElement, language: str, review: Review | None) -> Iterator[Edit]:
     """Yield the edits that declare the language of translations, and ITS if they use it."""
     is_of_2 = root.attributes.get("version", "").startswith("2.")
-    files = [each for each in root.children if each.name == "file"]
+    files = [child for child in root.children if child.name == "file"]
     name, elements = ("trgLang", [root]) if is_of_2 else ("target-language", files)
-    changes = {each: {name: language} for each in elements if not each.attributes.get(name)}
+    changes = {
+        element: {name: language} for element in elements if not element.attributes.get(name)
+    }
     if review is not None:
         changes[root] = changes.get(root, {}) | _ITS
-    for element, own in changes.items():
-        yield element.start, element.inner_start, element.with_attributes({**own})
+    for element, changed in changes.items():
+        yield element.start, element.inner_start, element.with_attributes({**changed})

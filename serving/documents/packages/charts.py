@@ -24,6 +24,7 @@ from serving.documents.packages.office import (
     read_relations,
     with_words,
 )
+from serving.documents.packages.xlsx_cells import Cells, update_copies
 from serving.documents.xml_trees import parse_xml, xml_bytes
 from serving.errors import RequestError, TooLarge
 
@@ -47,7 +48,7 @@ def read_charts(
         data = next(root.iter("{*}externalData"), None)
         if data is None:
             paragraphs += _texts_of_chart(root)
-        elif (embedded := _embedded(package, name)) is not None:
+        elif (embedded := _embedded_name(package, name)) is not None:
             if embedded not in workbooks:
                 workbooks[embedded] = workbook = _workbook(package, embedded)
                 num_bytes += workbook.num_bytes if workbook else 0
@@ -57,7 +58,7 @@ def read_charts(
             if (workbook := workbooks[embedded]) is not None:
                 workbook.charts.append((name, tree))
         parts.append(PackagePart(name, tree, with_words(paragraphs)))
-    return parts, [each for each in workbooks.values() if each is not None]
+    return parts, [workbook for workbook in workbooks.values() if workbook is not None]
 
 
 def _texts_of_chart(root: Element) -> Iterator[Paragraph]:
@@ -70,7 +71,7 @@ def _texts_of_chart(root: Element) -> Iterator[Paragraph]:
             yield xlsx.PlainText(value, value)
 
 
-def _embedded(package: ZipPackage, chart: str) -> str | None:
+def _embedded_name(package: ZipPackage, chart: str) -> str | None:
     """Return the name of the workbook that is embedded for a chart."""
     targets = (
         target for kind, target in read_relations(package, chart).values() if kind == "package"
@@ -113,9 +114,9 @@ class EmbeddedWorkbook:
         """Return the translated workbook, and the charts with the texts of its cells."""
         target = BytesIO()
         self._document.write(translations, target, language)
-        before, after = xlsx.Cells(self._package), xlsx.Cells(ZipPackage(target))
+        before, after = Cells(self._package), Cells(ZipPackage(target))
         written = {self.name: target.getvalue()}
         for name, tree in self.charts:
-            xlsx.update_copies(tree.getroot(), before, after)
+            update_copies(tree.getroot(), before, after)
             written[name] = xml_bytes(tree)
         return written

@@ -30,7 +30,7 @@ _CORE_ID = "{6C3C8BC8-F283-45AE-878A-BAB7291924A1}"
 _APP_ID = "{6668398D-A668-4E3E-A5EB-62B293D839F1}"
 _BUILT_IN = {_CORE_ID: "core-properties+xml", _APP_ID: "extended-properties+xml"}
 # Properties that are no language: names, addresses, dates and numbers.
-_KEPT = frozenset(
+_NON_TRANSLATABLE = frozenset(
     {
         *("Company", "CompanyAddress", "CompanyEmail", "CompanyFax", "CompanyPhone"),
         *("created", "creator", "identifier", "language", "lastModifiedBy", "Manager", "modified"),
@@ -82,13 +82,13 @@ class BoundControls:
         """Find the controls of a part. Return whether any of them will show a translation."""
         num_shown = 0
         for control in root.iter("{*}sdt"):
-            properties = next((each for each in control if local_name(each) == "sdtPr"), None)
-            if properties is None or (stored := self._stored(properties)) is None:
+            properties = next((child for child in control if local_name(child) == "sdtPr"), None)
+            if properties is None or (stored := self._find_stored_text(properties)) is None:
                 continue
             store, node = stored
             self.elements |= {control}
-            kinds = {local_name(each) for each in properties}
-            if kinds & _OTHER_KINDS or local_name(node) in _KEPT:
+            kinds = {local_name(child) for child in properties}
+            if kinds & _OTHER_KINDS or local_name(node) in _NON_TRANSLATABLE:
                 continue
             store.texts.setdefault(node, StoredText(node)).controls.append(control)
             num_shown += 1
@@ -97,7 +97,7 @@ class BoundControls:
     def contain(self, paragraph: Element) -> bool:
         """Return whether a paragraph is in a bound control."""
         return bool(self.elements) and any(
-            each in self.elements for each in paragraph.iterancestors()
+            element in self.elements for element in paragraph.iterancestors()
         )
 
     def parts(self) -> Iterator[PackagePart]:
@@ -106,12 +106,12 @@ class BoundControls:
             if store is not None:
                 yield PackagePart(store.name, store.tree, with_words(store.texts.values()))
 
-    def _stored(self, properties: Element) -> tuple[_Store, Element] | None:
+    def _find_stored_text(self, properties: Element) -> tuple[_Store, Element] | None:
         """Return where the text of a control is stored; None if it is not, or is empty."""
         binding = next(properties.iter("{*}dataBinding"), None)
         if binding is None:
             return None
-        fields = {str(name).rpartition("}")[2]: str(each) for name, each in binding.items()}
+        fields = {str(name).rpartition("}")[2]: str(value) for name, value in binding.items()}
         prefixes = {
             prefix: one or other
             for prefix, one, other in _PREFIX.findall(fields.get("prefixMappings", ""))
@@ -142,7 +142,7 @@ def _names_of_stores(package: ZipPackage, types: Mapping[str, str]) -> dict[str,
         for kind, properties in read_relations(package, name).values():
             if kind == "customXmlProps" and properties in package.names:
                 root = parse_xml(package.read(properties), properties).getroot()
-                ids = [str(each) for key, each in root.items() if str(key).endswith("}itemID")]
+                ids = [str(value) for key, value in root.items() if str(key).endswith("}itemID")]
                 names.setdefault("".join(ids).upper(), []).append(name)
     return names
 
@@ -157,7 +157,7 @@ def _node_at(root: Element, path: str, prefixes: Mapping[str, str]) -> Element |
     for step in steps:
         namespace = prefixes.get(step[1] or "", "")
         name = f"{{{namespace}}}{step[2]}" if namespace else step[2]
-        matching = [each for each in siblings if each.tag == name]
+        matching = [sibling for sibling in siblings if sibling.tag == name]
         number = int(step[3] or 1)
         if not 1 <= number <= len(matching):
             return None
@@ -168,13 +168,13 @@ def _node_at(root: Element, path: str, prefixes: Mapping[str, str]) -> Element |
 
 def _show(control: Element, text: str) -> None:
     """Replace the text of a control, in the run that has it first."""
-    content = next((each for each in control if local_name(each) == "sdtContent"), None)
+    content = next((child for child in control if local_name(child) == "sdtContent"), None)
     texts = [] if content is None else [*content.iter("{*}t")]
     if not texts:
         return
     first, *others = texts
-    for each in others:
-        each.text = ""
+    for other in others:
+        other.text = ""
     run, name = first.getparent(), etree.QName(first)
     assert run is not None  # because it is in a control
     place = run.index(first)

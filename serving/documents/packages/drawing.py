@@ -1,6 +1,6 @@
 """Text of DrawingML, which documents of all kinds have, and texts in attributes.
 
-Shapes, WordArt, diagrams and the titles of charts have paragraphs of one grammar (ECMA-376, part 1,
+Shapes, WordArt, diagrams and the titles of charts have paragraphs of one schema (ECMA-376, part 1,
 21.1.2). Descriptions of pictures, and WordArt of old versions, are attributes.
 """
 
@@ -11,7 +11,7 @@ from lxml import etree
 
 from serving.documents.packages.office import AttributeText, Paragraph
 from serving.documents.packages.ranges import local_name
-from serving.documents.packages.run_pieces import Grammar
+from serving.documents.packages.run_pieces import ParagraphSchema
 from serving.documents.packages.runs import RunParagraph
 
 Element = etree._Element
@@ -23,7 +23,7 @@ DRAWING_PARTS = (
     "ms-office.chartex+xml",
     "drawingml.chartshapes+xml",
 )
-_GRAMMAR = Grammar(
+_SCHEMA = ParagraphSchema(
     leading=frozenset({"pPr"}),
     trailing=frozenset({"endParaRPr"}),
     fields=frozenset({"fld"}),
@@ -57,4 +57,4 @@ def drawing_paragraphs(root: Element) -> Iterator[Paragraph]:
                 yield AttributeText(element, name)
     for element in [*root.iter("{*}p")]:
         if (etree.QName(element).namespace or "").endswith(_NAMESPACES):
-            yield RunParagraph(element, _GRAMMAR)
+            yield RunParagraph(element, _SCHEMA)

@@ -11,9 +11,9 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 
+from serving.documents.document import Document
 from serving.documents.encoding import HTML_DECLARATION, decode_text
 from serving.documents.formats.html import html_document
-from serving.documents.fragment import Document
 from serving.documents.packages.office import ZipPackage
 from serving.documents.spans import LayeredDocument, TextSpan, apply_edits
 from serving.documents.xml_elements import (
@@ -59,17 +59,20 @@ def read_epub(path: Path) -> Document:
     package.check_mimetype(MEDIA_TYPE, "EPUB")
     _refuse_encrypted(package, path.name)
     _, container = read_xml(package.read(_CONTAINER), _CONTAINER)
-    names = [each.attributes.get("full-path", "") for each in _named(container, "rootfile")]
+    names = [
+        element.attributes.get("full-path", "")
+        for element in _elements_named(container, "rootfile")
+    ]
     if not names:
         raise RequestError("file", path.name, "is damaged: its container names no book")
-    return EpubDocument(package, [each for name in names for each in _parts(package, name)])
+    return EpubDocument(package, [part for name in names for part in _parts(package, name)])
 
 
 def _refuse_encrypted(package: ZipPackage, file_name: str) -> None:
     if _ENCRYPTION not in package.names:
         return
     _, root = read_xml(package.read(_ENCRYPTION), _ENCRYPTION)
-    for method in _named(root, "EncryptionMethod"):
+    for method in _elements_named(root, "EncryptionMethod"):
         if method.attributes.get("Algorithm") not in _OF_FONTS:
             raise RequestError("file", file_name, "is encrypted: its copies are protected (DRM)")
 
@@ -78,27 +81,29 @@ def _parts(package: ZipPackage, name: str) -> Iterator[tuple[str, LayeredDocumen
     """Yield the parts of a book with text, in the order of reading. name: of its package file."""
     file, root = read_xml(package.read(name), name)
     yield name, LayeredDocument(file, [_titles], _in_language)
-    order = [each.attributes.get("idref") for each in _named(root, "itemref")]
+    order = [element.attributes.get("idref") for element in _elements_named(root, "itemref")]
     places = {identity: place for place, identity in enumerate(order)}
-    items = [each.attributes for each in _named(root, "item")]
+    items = [element.attributes for element in _elements_named(root, "item")]
     for item in sorted(items, key=lambda item: places.get(item.get("id"), len(order))):
-        own = normpath(join(dirname(name), unquote(item.get("href", ""))))
+        part = normpath(join(dirname(name), unquote(item.get("href", ""))))
         kind = item.get("media-type")
-        if kind == _PAGE and own in package.names:
-            page = decode_text(package.read(own), own, declaration=HTML_DECLARATION)
-            yield own, html_document(replace(page, text=_EMPTY.sub(r"<\1\2></\1>", page.text)))
-        elif kind == _NCX and own in package.names:
-            file, _ = read_xml(package.read(own), own)
-            yield own, LayeredDocument(file, [_labels], _in_language)
+        if kind == _PAGE and part in package.names:
+            page = decode_text(package.read(part), part, declaration=HTML_DECLARATION)
+            yield part, html_document(replace(page, text=_EMPTY.sub(r"<\1\2></\1>", page.text)))
+        elif kind == _NCX and part in package.names:
+            file, _ = read_xml(package.read(part), part)
+            yield part, LayeredDocument(file, [_labels], _in_language)
 
 
 def _titles(text: str) -> Iterator[TextSpan]:
-    return (_span(each, text) for each in _named(root_element(text), "title"))
+    return (_span(element, text) for element in _elements_named(root_element(text), "title"))
 
 
 def _labels(text: str) -> Iterator[TextSpan]:
-    holders = (each for each in root_element(text).walk() if each.name in _LABELS)
-    return (_span(each, text) for holder in holders for each in _named(holder, "text"))
+    holders = (element for element in root_element(text).walk() if element.name in _LABELS)
+    return (
+        _span(element, text) for holder in holders for element in _elements_named(holder, "text")
+    )
 
 
 def _span(element: XmlElement, document: str) -> TextSpan:
@@ -109,12 +114,12 @@ def _span(element: XmlElement, document: str) -> TextSpan:
 def _in_language(text: str, language: str) -> str:
     """Declare the language of an XML file where it declares one."""
     root = root_element(text)
-    own = [each for each in _named(root, "language") if not each.is_empty]
-    edits = [(each.inner_start, each.inner_end, language) for each in own[:1]]
+    languages = [element for element in _elements_named(root, "language") if not element.is_empty]
+    edits = [(element.inner_start, element.inner_end, language) for element in languages[:1]]
     if "xml:lang" in root.attributes:
         edits.append((root.start, root.inner_start, root.with_attributes({"xml:lang": language})))
     return apply_edits(text, edits)
 
 
-def _named(root: XmlElement, name: str) -> Iterator[XmlElement]:
-    return (each for each in root.walk() if each.name == name)
+def _elements_named(root: XmlElement, name: str) -> Iterator[XmlElement]:
+    return (element for element in root.walk() if element.name == name)

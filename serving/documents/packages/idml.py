@@ -12,9 +12,9 @@ from pathlib import Path
 
 from lxml import etree
 
-from serving.documents.fragment import Document
+from serving.documents.document import Document
 from serving.documents.packages.office import OfficeDocument, Paragraph, ZipPackage, read_parts
-from serving.documents.packages.run_pieces import Grammar, copy_shell
+from serving.documents.packages.run_pieces import ParagraphSchema, copy_shell
 from serving.documents.packages.runs import RunParagraph
 from serving.documents.xml_trees import parse_xml
 from serving.errors import RequestError
@@ -28,7 +28,7 @@ _LINE_SEPARATOR = "\u2028"  # breaks a line within a paragraph
 _CONTAINERS = frozenset({"Change", "CrossReferenceSource", "HyperlinkTextSource", "XMLElement"})
 # Names of elements while a paragraph is read.
 _CODE, _LINE_BREAK = "code", "line-break"
-_GRAMMAR = Grammar(
+_SCHEMA = ParagraphSchema(
     leading=frozenset({_PROPERTIES, "XMLAttribute"}),
     containers=_CONTAINERS,
     line_breaks=frozenset({_LINE_BREAK}),
@@ -46,7 +46,7 @@ def read_idml(path: Path) -> Document:
     package = ZipPackage(path)
     package.check_mimetype(MEDIA_TYPE, "IDML")
     stories = parse_xml(package.read(_MAP), _MAP).getroot().iterfind("{*}Story")
-    names = [str(each.get("src", "")) for each in stories]
+    names = [str(story.get("src", "")) for story in stories]
     if not names:
         raise RequestError("file", path.name, "has no stories, so no text")
     return OfficeDocument(package, read_parts(package, names, _paragraphs))
@@ -55,8 +55,8 @@ def read_idml(path: Path) -> Document:
 def _paragraphs(root: Element) -> Iterator[Paragraph]:
     for element in [*root.iter(_PARAGRAPHS)]:
         reader = _RangeReader()
-        for each in reader.split(element):
-            yield RunParagraph(each, _GRAMMAR)
+        for paragraph in reader.split(element):
+            yield RunParagraph(paragraph, _SCHEMA)
         reader.restore_names()
 
 
@@ -71,7 +71,7 @@ class _RangeReader:
 
     def split(self, element: Element) -> list[Element]:
         """Split a range at the ends of its paragraphs."""
-        children = [*self._divided(element)]
+        children = [*self._split_children(element)]
         element[:] = []
         ranges = [element]
         for child in children:
@@ -86,13 +86,13 @@ class _RangeReader:
         for element, name in self.renamed:
             element.tag = name
 
-    def _divided(self, parent: Element) -> Iterator[Element]:
+    def _split_children(self, parent: Element) -> Iterator[Element]:
         for child in [*parent]:
             if child.tag == _RUN:
                 yield from self._parts_of_run(child)
             else:
                 if self._contains_text(child):
-                    child[:] = [*self._divided(child)]
+                    child[:] = [*self._split_children(child)]
                 yield child
 
     def _parts_of_run(self, run: Element) -> Iterator[Element]:
@@ -113,8 +113,8 @@ class _RangeReader:
             part = None if child.tag == _END else part
 
     def _around_runs(self, container: Element, run: Element) -> Element:
-        leading = [each for each in container if each.tag in _GRAMMAR.leading]
-        run.extend([each for each in container if each.tag not in _GRAMMAR.leading])
+        leading = [child for child in container if child.tag in _SCHEMA.leading]
+        run.extend([child for child in container if child.tag not in _SCHEMA.leading])
         container[:] = [*leading, *self._parts_of_run(run)]
         return container
 

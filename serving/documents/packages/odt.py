@@ -13,7 +13,8 @@ from pathlib import Path
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Single
-from serving.documents.fragment import Document, Fragment, fragment_of
+from serving.documents.document import Document
+from serving.documents.fragment import Fragment, make_fragment
 from serving.documents.packages.office import (
     ElementText,
     OfficeDocument,
@@ -34,17 +35,18 @@ _HREF = "{http://www.w3.org/1999/xlink}href"
 _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _CHART = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}chart"
 _PARTS = ("content.xml", "styles.xml")
+Element = etree._Element
+_DELETED = f"{_TEXT}tracked-changes"
+_LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
+_DEEPEST_RANGE = 20
 
 
 def _names(words: str) -> frozenset[str]:
     return frozenset(f"{_TEXT}{word}" for word in words.split())
 
 
-Element = etree._Element
-
-
 @dataclass(frozen=True)
-class OdtGrammar:
+class OdtSchema:
     """The element names of paragraphs.
 
     pairs: elements that enclose words. inner: the child of a pair that has the words.
@@ -58,13 +60,13 @@ class OdtGrammar:
     breaks: frozenset[str] = frozenset()
     generated: frozenset[str] = frozenset()
 
-    def inside(self, pair: Element) -> Element | None:
+    def inner_element(self, pair: Element) -> Element | None:
         name = self.inner.get(pair.tag)
         return pair if name is None else pair.find(name)
 
 
 # OpenDocument 1.3, part 3, 6.1 and 7.
-_GRAMMAR = OdtGrammar(
+_SCHEMA = OdtSchema(
     pairs=_names("span a meta ruby"),
     inner={f"{_TEXT}ruby": f"{_TEXT}ruby-base"},
     line_breaks=_names("line-break"),
@@ -77,8 +79,6 @@ _GRAMMAR = OdtGrammar(
         " user-field-get variable-get variable-set"
     ),
 )
-_DELETED = f"{_TEXT}tracked-changes"
-_LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
 
 
 def read_odt(path: Path) -> Document:
@@ -108,7 +108,7 @@ def _paragraphs(root: etree._Element) -> Iterator[Paragraph]:
         yield ElementText(element)
     for element in [*root.iter(f"{_TEXT}p", f"{_TEXT}h")]:
         if next(element.iterancestors(_DELETED), None) is None:
-            yield OdtParagraph(element, _GRAMMAR)
+            yield OdtParagraph(element, _SCHEMA)
 
 
 def _check_links(root: etree._Element, name: str) -> None:
@@ -116,9 +116,6 @@ def _check_links(root: etree._Element, name: str) -> None:
         if is_remote(target := element.get(_HREF, "")):
             message = f"in {name} would be loaded from outside: that is refused"
             raise RequestError("file", target, message)
-
-
-_DEEPEST_RANGE = 20
 
 
 @dataclass(frozen=True)
@@ -130,11 +127,11 @@ class _Range:
 class OdtParagraph:
     """A paragraph and what its codes stand for."""
 
-    def __init__(self, element: Element, grammar: OdtGrammar) -> None:
-        self._element, self._grammar = element, grammar
+    def __init__(self, element: Element, schema: OdtSchema) -> None:
+        self._element, self._schema = element, schema
         self._codes: dict[int, Element | _Range] = {}
         items = [element.text or "", *self._items([*element], 0)]
-        self.fragment: Fragment = fragment_of(items)
+        self.fragment: Fragment = make_fragment(items)
 
     def write(self, translation: str) -> None:
         """Replace the text by a translation of the fragment."""
@@ -164,16 +161,16 @@ class OdtParagraph:
             place += 1
 
     def _items_of(self, child: Element, number: int, depth: int) -> Iterator[Item]:
-        grammar = self._grammar
-        inside = grammar.inside(child) if child.tag in grammar.pairs else None
+        schema = self._schema
+        inside = schema.inner_element(child) if child.tag in schema.pairs else None
         if inside is not None:
             yield from (Open(number), inside.text or "")
             yield from self._items([*inside], depth + 1)
             yield Close(number)
             return
-        own = Single(number, child.tag in grammar.breaks, child.tag in grammar.line_breaks)
-        visible_text = "".join(map(str, child.itertext())) if child.tag in grammar.generated else ""
-        yield Protected(number, (own,), visible_text) if visible_text.strip() else own
+        code = Single(number, child.tag in schema.breaks, child.tag in schema.line_breaks)
+        visible_text = "".join(map(str, child.itertext())) if child.tag in schema.generated else ""
+        yield Protected(number, (code,), visible_text) if visible_text.strip() else code
 
     def _fill(self, items: Sequence[Item]) -> None:
         places = [self._element]
@@ -196,7 +193,7 @@ class OdtParagraph:
     def _shell(self, pair: Element) -> tuple[Element, Element]:
         """Return a copy of a pair without its words, and the element for the words."""
         shell = deepcopy(pair)
-        inside = self._grammar.inside(shell)
+        inside = self._schema.inner_element(shell)
         assert inside is not None  # because it is a pair
         inside.text = None
         for child in [*inside]:

@@ -116,8 +116,10 @@ class OfficeDocument:
 
     @property
     def fragments(self) -> Sequence[str]:
-        own = [each.fragment.xml for part in self._parts for each in part.paragraphs]
-        return [*own, *(text for each in self._linked_parts for text in each.fragments)]
+        fragments = [
+            paragraph.fragment.xml for part in self._parts for paragraph in part.paragraphs
+        ]
+        return [*fragments, *(text for part in self._linked_parts for text in part.fragments)]
 
     def write(self, translations: Sequence[str], target: Path | BinaryIO, language: str) -> None:
         waiting = iter(translations)
@@ -130,8 +132,8 @@ class OfficeDocument:
             if part.paragraphs or part.is_changed
         }
         for linked_part in self._linked_parts:
-            own = [*islice(waiting, len(linked_part.fragments))]
-            changed |= linked_part.write(own, changed, language)
+            texts = [*islice(waiting, len(linked_part.fragments))]
+            changed |= linked_part.write(texts, changed, language)
         self._package.write(target, changed)
 
 
@@ -146,7 +148,7 @@ def read_parts(
 
 
 def with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
-    return [each for each in paragraphs if each.fragment.has_words]
+    return [paragraph for paragraph in paragraphs if paragraph.fragment.has_words]
 
 
 def open_package(path: Path | BinaryIO, main_type: str) -> "tuple[ZipPackage, Mapping[str, str]]":
@@ -158,11 +160,11 @@ def open_package(path: Path | BinaryIO, main_type: str) -> "tuple[ZipPackage, Ma
     package = ZipPackage(path)
     refuse_macros(package)
     types = content_types(package)
-    if any("macroEnabled" in each for each in types.values()):
+    if any("macroEnabled" in media_type for media_type in types.values()):
         raise RequestError(
             "file", package.file_name, "has macros; documents with macros are refused"
         )
-    if not any(each.endswith(main_type + ".main+xml") for each in types.values()):
+    if not any(media_type.endswith(main_type + ".main+xml") for media_type in types.values()):
         message = f"is not what its name says: it holds no {main_type}"
         raise RequestError("file", package.file_name, message)
     for name in package.names:
@@ -179,7 +181,7 @@ def refuse_macros(package: "ZipPackage") -> None:
 
 def parts_of_type(types: Mapping[str, str], *ends: str) -> list[str]:
     """Return the sorted names of the parts whose content types end with one of `ends`."""
-    return sorted(name for name, each in types.items() if each.endswith(ends))
+    return sorted(name for name, media_type in types.items() if media_type.endswith(ends))
 
 
 def read_relations(package: "ZipPackage", part: str) -> dict[str, tuple[str, str]]:
@@ -189,23 +191,23 @@ def read_relations(package: "ZipPackage", part: str) -> dict[str, tuple[str, str
     if name not in package.names:
         return {}
     return {
-        each.get("Id", ""): (
-            each.get("Type", "").rpartition("/")[2],
-            normpath(join("/", folder, each.get("Target", ""))).lstrip("/"),
+        element.get("Id", ""): (
+            element.get("Type", "").rpartition("/")[2],
+            normpath(join("/", folder, element.get("Target", ""))).lstrip("/"),
         )
-        for each in parse_xml(package.read(name), name).iter("{*}Relationship")
+        for element in parse_xml(package.read(name), name).iter("{*}Relationship")
     }
 
 
 def content_types(package: "ZipPackage") -> dict[str, str]:
     root = parse_xml(package.read(_CONTENT_TYPES), _CONTENT_TYPES).getroot()
     by_extension = {
-        each.get("Extension", "").lower(): each.get("ContentType", "")
-        for each in root.iterfind("{*}Default")
+        element.get("Extension", "").lower(): element.get("ContentType", "")
+        for element in root.iterfind("{*}Default")
     }
     by_name = {
-        each.get("PartName", "").removeprefix("/"): each.get("ContentType", "")
-        for each in root.iterfind("{*}Override")
+        element.get("PartName", "").removeprefix("/"): element.get("ContentType", "")
+        for element in root.iterfind("{*}Override")
     }
     return {
         name: by_name.get(name) or by_extension.get(name.rpartition(".")[2].lower(), "")
@@ -275,14 +277,14 @@ class ZipPackage:
         entries = sorted(self._entries.values(), key=lambda entry: entry.filename != _MIMETYPE)
         with zipfile.ZipFile(self._source) as source, zipfile.ZipFile(target, "w") as result:
             for entry in entries:
-                own = zipfile.ZipInfo(entry.filename, entry.date_time)
+                info = zipfile.ZipInfo(entry.filename, entry.date_time)
                 is_packed = entry.filename != _MIMETYPE
-                own.compress_type = entry.compress_type if is_packed else zipfile.ZIP_STORED
-                own.external_attr = entry.external_attr
+                info.compress_type = entry.compress_type if is_packed else zipfile.ZIP_STORED
+                info.external_attr = entry.external_attr
                 if entry.filename in changed:
-                    result.writestr(own, changed[entry.filename])
+                    result.writestr(info, changed[entry.filename])
                 else:
-                    with source.open(entry) as old, result.open(own, "w") as new:
+                    with source.open(entry) as old, result.open(info, "w") as new:
                         shutil.copyfileobj(old, new, _CHUNK_BYTES)
 
 

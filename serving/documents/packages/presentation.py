@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lxml import etree
 
-from serving.documents.fragment import Document
+from serving.documents.document import Document
 from serving.documents.packages.charts import read_charts
 from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
 from serving.documents.packages.office import (

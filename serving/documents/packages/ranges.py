@@ -18,6 +18,8 @@ _WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN", "TOC"})
 # A field begins and ends in the same one of these.
 _STORIES = frozenset({"txbxContent", "footnote", "endnote", "comment"})
 _FIRST_WORD = re.compile(r"\s*(\w*)")
+_MARK = re.compile(r"(\w+?)-?([Ss]tart|[Ee]nd)")
+_IDS = frozenset({"id", "name", "change-id"})
 
 
 def shows_language(instruction: str) -> bool:
@@ -79,10 +81,10 @@ NO_FIELDS = Fields()
 
 def find_fields(root: Element) -> Fields:
     """Return the fields that have an end."""
-    found = [each for each in [*_fields_in(root)] if each.end is not None]
-    if not found:
+    ended = [field for field in [*_fields_in(root)] if field.end is not None]
+    if not ended:
         return NO_FIELDS
-    begins = {each.begin: each for each in found}
+    begins = {field.begin: field for field in ended}
     generated: set[Element] = set()
     language: dict[Element, tuple[Element, Element]] = {}
     ends: list[Element] = []  # the last generated element of each open field
@@ -103,7 +105,7 @@ def _fields_in(root: Element) -> Iterator[_Field]:
     stories: dict[Element, list[_Field]] = {}
     for element in root.iter("{*}fldChar", "{*}instrText"):
         within = element.iterancestors()
-        story = next((each for each in within if local_name(each) in _STORIES), root)
+        story = next((ancestor for ancestor in within if local_name(ancestor) in _STORIES), root)
         opened = stories.setdefault(story, [])
         kind = _kind(element)
         if kind == "begin":
@@ -118,10 +120,6 @@ def _fields_in(root: Element) -> Iterator[_Field]:
 def _kind(element: Element) -> str:
     values = (value for name, value in element.attrib.items() if str(name).endswith("fldCharType"))
     return str(next(values, ""))
-
-
-_MARK = re.compile(r"(\w+?)-?([Ss]tart|[Ee]nd)")
-_IDS = frozenset({"id", "name", "change-id"})
 
 
 class RangeSpan(NamedTuple):
@@ -156,12 +154,12 @@ def find_ranges(elements: Sequence[Element], fields: Fields = NO_FIELDS) -> dict
             elif barriers and opened.get(key, place) < barriers[-1]:
                 del opened[key]
             elif key in opened:
-                begin = _closed(opened, key)
+                begin = _close_range(opened, key)
                 ranges[begin] = RangeSpan(begin + 1, place, place + 1)
     return {**spans, **ranges}
 
 
-def _closed(opened: dict[tuple[str, str], int], key: tuple[str, str]) -> int:
+def _close_range(opened: dict[tuple[str, str], int], key: tuple[str, str]) -> int:
     """Return where a range was opened, and drop ranges that cross it."""
     while True:
         last, begin = opened.popitem()

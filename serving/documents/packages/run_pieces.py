@@ -26,10 +26,11 @@ _UNSEEN_ATTRIBUTES = (
 )
 _UNSEEN_ELEMENTS = ("lang", "noProof")
 _DEEPEST_RANGE = 20
+WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 
 @dataclass(frozen=True)
-class Grammar:
+class ParagraphSchema:
     """The element names of the paragraphs of one format, without their namespace.
 
     leading, trailing: stay first, and last, in a paragraph or a container.
@@ -60,16 +61,16 @@ class Grammar:
     properties: str = "rPr"
     text: str = "t"
 
-    def inside(self, container: Element) -> Element | None:
+    def inner_element(self, container: Element) -> Element | None:
         """Return the element of a container that has its runs; None if there is none."""
         name = self.inner.get(local_name(container))
         if name is None:
             return container
-        return next((each for each in container if local_name(each) == name), None)
+        return next((child for child in container if local_name(child) == name), None)
 
     def properties_of(self, run: Element) -> Element | None:
-        own = next((each for each in run if local_name(each) == self.properties), None)
-        return copy_shell(run, own) if self.has_attributes else own
+        properties = next((child for child in run if local_name(child) == self.properties), None)
+        return copy_shell(run, properties) if self.has_attributes else properties
 
 
 def copy_shell(element: Element, child: Element | None) -> Element:
@@ -80,9 +81,6 @@ def copy_shell(element: Element, child: Element | None) -> Element:
     if child is not None:
         shell.append(deepcopy(child))
     return shell
-
-
-WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 
 @dataclass(frozen=True)
@@ -98,28 +96,28 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text of a run. look: its visible properties."""
+class RunText:
+    """Text of a run. formatting: its visible properties."""
 
     text: str
-    look: str
+    formatting: str
     properties: Element | None
 
 
 @dataclass(frozen=True)
-class Other:
+class OtherPiece:
     """Elements that move as they are. visible_text: generated text of a field."""
 
     leaves: tuple[Leaf, ...]
-    parts: bool = False
+    ends_sentence: bool = False
     is_line_break: bool = False
     is_generated: bool = False
     visible_text: str = ""
 
 
 @dataclass(frozen=True)
-class Tab:
-    """Tabs, which separate columns, or others of the grammar's separators.
+class SeparatorPiece:
+    """Tabs, which separate columns, or others of the schema's separators.
 
     properties: of their run.
     """
@@ -129,7 +127,7 @@ class Tab:
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerPiece:
     """Pieces in an element."""
 
     shell: Leaf
@@ -137,7 +135,7 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Range:
+class RangePiece:
     """Pieces between two marks, as those of a comment or a field."""
 
     before: tuple[Leaf, ...]
@@ -145,27 +143,27 @@ class Range:
     after: tuple[Leaf, ...]
 
 
-Piece = Text | Other | Tab | Container | Range
+Piece = RunText | OtherPiece | SeparatorPiece | ContainerPiece | RangePiece
 
 
 class PieceReader:
     """Reads the children of a paragraph, or of a container in it, as pieces."""
 
-    def __init__(self, grammar: Grammar, fields: Fields) -> None:
-        self._grammar, self._fields = grammar, fields
+    def __init__(self, schema: ParagraphSchema, fields: Fields) -> None:
+        self._schema, self._fields = schema, fields
 
     def pieces(self, element: Element, depth: int = 0) -> tuple[Piece, ...]:
         """Return the pieces in an element. depth: number of containers and ranges that it is in."""
         return self._group_leaves([*self._leaves(element)], depth)
 
     def _leaves(self, element: Element) -> Iterator[Leaf]:
-        grammar = self._grammar
-        left_out = grammar.leading | grammar.trailing | grammar.dropped
+        schema = self._schema
+        left_out = schema.leading | schema.trailing | schema.dropped
         for child in element:
             name = local_name(child)
-            if name == grammar.run:
+            if name == schema.run:
                 for inner in child:
-                    if local_name(inner) not in grammar.dropped | {grammar.properties}:
+                    if local_name(inner) not in schema.dropped | {schema.properties}:
                         yield Leaf(inner, child)
             elif name not in left_out:
                 yield Leaf(child)
@@ -182,65 +180,66 @@ class PieceReader:
                 pieces.append(self._range(leaves[place:stop], place, span, depth))
                 place = stop
                 continue
-            if leaf.element in self._fields.generated or leaf.name in self._grammar.field_marks:
+            if leaf.element in self._fields.generated or leaf.name in self._schema.field_marks:
                 pieces.append(
-                    Other((leaf,), is_generated=True, visible_text=self._visible_text(leaf))
+                    OtherPiece((leaf,), is_generated=True, visible_text=self._visible_text(leaf))
                 )
             else:
                 pieces += self._piece(leaf, depth)
             place += 1
-        return _merged(pieces)
+        return _merge_pieces(pieces)
 
     def _range(self, leaves: Sequence[Leaf], first: int, span: RangeSpan, depth: int) -> Piece:
         start, end = span.start - first, span.end - first
         content = self._group_leaves(leaves[start:end], depth + 1)
         if not any(texts_in(content)):
-            return Other(
-                (*leaves,), any(isinstance(each, Other) and each.parts for each in content)
+            return OtherPiece(
+                (*leaves,),
+                any(isinstance(piece, OtherPiece) and piece.ends_sentence for piece in content),
             )
-        return Range((*leaves[:start],), content, (*leaves[end:],))
+        return RangePiece((*leaves[:start],), content, (*leaves[end:],))
 
     def _piece(self, leaf: Leaf, depth: int) -> Iterator[Piece]:
-        grammar, name = self._grammar, leaf.name
-        if leaf.run is not None and name in {grammar.text, *grammar.characters}:
-            properties = grammar.properties_of(leaf.run)
-            text = grammar.characters.get(name) or leaf.element.text or ""
+        schema, name = self._schema, leaf.name
+        if leaf.run is not None and name in {schema.text, *schema.characters}:
+            properties = schema.properties_of(leaf.run)
+            text = schema.characters.get(name) or leaf.element.text or ""
             yield from self._with_tabs(text, properties)
-        elif (inside := self._inside(leaf)) is not None:
-            yield Container(leaf, self.pieces(inside, depth + 1))
+        elif (inside := self._inner_element(leaf)) is not None:
+            yield ContainerPiece(leaf, self.pieces(inside, depth + 1))
         else:
-            parts, is_line_break = name in grammar.breaks, name in grammar.line_breaks
-            yield Other((leaf,), parts, is_line_break, visible_text=self._visible_text(leaf))
+            parts, is_line_break = name in schema.breaks, name in schema.line_breaks
+            yield OtherPiece((leaf,), parts, is_line_break, visible_text=self._visible_text(leaf))
 
     def _with_tabs(self, text: str, properties: Element | None) -> Iterator[Piece]:
         """Yield text, with its tabs and the like as pieces that end sentences."""
-        for number, part in enumerate(re.split(f"({self._grammar.separators})", text)):
+        for number, part in enumerate(re.split(f"({self._schema.separators})", text)):
             if number % 2:
-                yield Tab(part, properties)
+                yield SeparatorPiece(part, properties)
             else:
-                yield Text(part, _look(properties), properties)
+                yield RunText(part, _formatting(properties), properties)
 
     def _visible_text(self, leaf: Leaf) -> str:
         """Return the text that a field, or a container that stays, shows."""
-        grammar = self._grammar
-        if leaf.name not in {grammar.text, *grammar.fields, *grammar.containers}:
+        schema = self._schema
+        if leaf.name not in {schema.text, *schema.fields, *schema.containers}:
             return ""
-        found = leaf.element.iter(f"{{*}}{self._grammar.text}")
-        return "".join(each.text or "" for each in found)
+        texts = leaf.element.iter(f"{{*}}{self._schema.text}")
+        return "".join(text.text or "" for text in texts)
 
-    def _inside(self, leaf: Leaf) -> Element | None:
-        grammar, element = self._grammar, leaf.element
-        if leaf.name in grammar.fields:
+    def _inner_element(self, leaf: Leaf) -> Element | None:
+        schema, element = self._schema, leaf.element
+        if leaf.name in schema.fields:
             return element if shows_language(_instruction(element)) else None
-        return grammar.inside(element) if leaf.name in grammar.containers else None
+        return schema.inner_element(element) if leaf.name in schema.containers else None
 
 
-def texts_in(pieces: Iterable[Piece]) -> Iterator[Text]:
+def texts_in(pieces: Iterable[Piece]) -> Iterator[RunText]:
     """Yield all texts in pieces."""
     for piece in pieces:
-        if isinstance(piece, Text):
+        if isinstance(piece, RunText):
             yield piece
-        elif isinstance(piece, Container | Range):
+        elif isinstance(piece, ContainerPiece | RangePiece):
             yield from texts_in(piece.content)
 
 
@@ -249,7 +248,7 @@ def _is_reference(leaves: Sequence[Leaf], span: RangeSpan) -> bool:
     if span.stop >= len(leaves) or leaves[span.end].name != "commentRangeEnd":
         return False
     following = leaves[span.stop]
-    ids = [each.element.attrib.values()[:1] for each in (leaves[span.end], following)]
+    ids = [leaf.element.attrib.values()[:1] for leaf in (leaves[span.end], following)]
     return following.name == "commentReference" and ids[0] == ids[1]
 
 
@@ -258,41 +257,47 @@ def _instruction(element: Element) -> str:
     return str(next(values, ""))
 
 
-def _look(properties: Element | None) -> str:
+def _formatting(properties: Element | None) -> str:
     if properties is None:
         return ""
-    seen = deepcopy(properties)
-    seen.tail = None
+    visible = deepcopy(properties)
+    visible.tail = None
     for name in _UNSEEN_ATTRIBUTES:
-        seen.attrib.pop(name, "")
-    for child in [*seen]:
+        visible.attrib.pop(name, "")
+    for child in [*visible]:
         if local_name(child) in _UNSEEN_ELEMENTS:
-            seen.remove(child)
-    if not len(seen) and not seen.attrib:
+            visible.remove(child)
+    if not len(visible) and not visible.attrib:
         return ""
-    return "".join(f"{each.tag} {sorted(each.items())} {each.text}" for each in seen.iter())
+    return "".join(
+        f"{element.tag} {sorted(element.items())} {element.text}" for element in visible.iter()
+    )
 
 
-def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Join neighbouring texts of the same look, because programs split runs at every edit, and
-    neighbouring generated parts of a field.
+def _merge_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Join neighbouring texts of the same formatting, because programs split runs at every edit,
+    and neighbouring generated parts of a field.
     """
     merged: list[Piece] = []
     for piece in pieces:
         last = merged[-1] if merged else None
-        if isinstance(piece, Text) and isinstance(last, Text) and last.look == piece.look:
-            merged[-1] = Text(last.text + piece.text, last.look, last.properties)
+        if (
+            isinstance(piece, RunText)
+            and isinstance(last, RunText)
+            and last.formatting == piece.formatting
+        ):
+            merged[-1] = RunText(last.text + piece.text, last.formatting, last.properties)
         elif _is_generated(piece) and _is_generated(last):
-            assert isinstance(piece, Other) and isinstance(last, Other)
+            assert isinstance(piece, OtherPiece) and isinstance(last, OtherPiece)
             leaves, visible_text = (
                 (*last.leaves, *piece.leaves),
                 last.visible_text + piece.visible_text,
             )
             merged[-1] = replace(last, leaves=leaves, visible_text=visible_text)
-        elif not (isinstance(piece, Text) and not piece.text):
+        elif not (isinstance(piece, RunText) and not piece.text):
             merged.append(piece)
     return tuple(merged)
 
 
 def _is_generated(piece: Piece | None) -> bool:
-    return isinstance(piece, Other) and piece.is_generated
+    return isinstance(piece, OtherPiece) and piece.is_generated

@@ -12,18 +12,18 @@ from copy import deepcopy
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Shift, Single
-from serving.documents.fragment import Fragment, fragment_of
+from serving.documents.fragment import Fragment, make_fragment
 from serving.documents.packages.ranges import NO_FIELDS, Fields, local_name
 from serving.documents.packages.run_pieces import (
-    Container,
-    Grammar,
+    ContainerPiece,
     Leaf,
-    Other,
+    OtherPiece,
+    ParagraphSchema,
     Piece,
     PieceReader,
-    Range,
-    Tab,
-    Text,
+    RangePiece,
+    RunText,
+    SeparatorPiece,
     texts_in,
 )
 from serving.documents.xml_trees import set_text
@@ -35,44 +35,48 @@ _SHIFTS = {"superscript": Shift.SUPERSCRIPT, "subscript": Shift.SUBSCRIPT}
 class RunParagraph:
     """A paragraph and what its codes stand for. fields: of its part of the document."""
 
-    def __init__(self, element: Element, grammar: Grammar, fields: Fields = NO_FIELDS) -> None:
-        self._element, self._grammar = element, grammar
+    def __init__(
+        self, element: Element, schema: ParagraphSchema, fields: Fields = NO_FIELDS
+    ) -> None:
+        self._element, self._schema = element, schema
         namespace = etree.QName(element).namespace
         self._namespace = f"{{{namespace}}}" if namespace else ""
-        pieces = PieceReader(grammar, fields).pieces(element)
+        pieces = PieceReader(schema, fields).pieces(element)
         self._base = _commonest(pieces)
         self._codes: dict[int, Piece] = {}
         self._characters = self._elements_of_characters()
-        self.fragment: Fragment = fragment_of([*self._items(pieces)])
+        self.fragment: Fragment = make_fragment([*self._items(pieces)])
 
     def write(self, translation: str) -> None:
         """Replace the runs by a translation of the fragment."""
         items = self.fragment.restore_codes(translation)
-        kept = [child for child in self._element if local_name(child) in self._grammar.leading]
-        last = [child for child in self._element if local_name(child) in self._grammar.trailing]
+        leading = [child for child in self._element if local_name(child) in self._schema.leading]
+        last = [child for child in self._element if local_name(child) in self._schema.trailing]
         for child in [*self._element]:
             self._element.remove(child)
-        self._element.extend(kept)
+        self._element.extend(leading)
         self._fill(items)
         self._element.extend(last)
 
     def _items(self, pieces: Iterable[Piece]) -> Iterator[Item]:
         for piece in pieces:
-            if isinstance(piece, Text) and (self._base is None or piece.look == self._base.look):
+            if isinstance(piece, RunText) and (
+                self._base is None or piece.formatting == self._base.formatting
+            ):
                 yield piece.text
                 continue
             number = len(self._codes) + 1
             self._codes[number] = piece
-            if isinstance(piece, Other):
-                own = Single(number, piece.parts, piece.is_line_break)
+            if isinstance(piece, OtherPiece):
+                code = Single(number, piece.ends_sentence, piece.is_line_break)
                 yield (
-                    Protected(number, (own,), piece.visible_text)
+                    Protected(number, (code,), piece.visible_text)
                     if piece.visible_text.strip()
-                    else own
+                    else code
                 )
-            elif isinstance(piece, Tab):
-                yield Single(number, parts=True)
-            elif isinstance(piece, Text):
+            elif isinstance(piece, SeparatorPiece):
+                yield Single(number, ends_sentence=True)
+            elif isinstance(piece, RunText):
                 yield from (Open(number, _shift(piece.properties)), piece.text, Close(number))
             else:
                 yield Open(number)
@@ -81,19 +85,21 @@ class RunParagraph:
 
     def _fill(self, items: Sequence[Item]) -> None:
         places = [self._element]
-        looks = [self._base.properties if self._base else None]
+        formattings = [self._base.properties if self._base else None]
         for item in items:
             if isinstance(item, str):
-                self._add_text(places[-1], item, looks[-1])
+                self._add_text(places[-1], item, formattings[-1])
                 continue
             code = self._codes[item.number]
-            if isinstance(code, Tab):
+            if isinstance(code, SeparatorPiece):
                 self._add_text(places[-1], code.text, code.properties)
-            elif isinstance(code, Other):
+            elif isinstance(code, OtherPiece):
                 self._add_leaves(places[-1], code.leaves)
-            elif isinstance(code, Text):
-                looks.pop() if isinstance(item, Close) else looks.append(code.properties)
-            elif isinstance(code, Range):
+            elif isinstance(code, RunText):
+                formattings.pop() if isinstance(item, Close) else formattings.append(
+                    code.properties
+                )
+            elif isinstance(code, RangePiece):
                 self._add_leaves(places[-1], code.after if isinstance(item, Close) else code.before)
             elif isinstance(item, Close):
                 places.pop()
@@ -108,8 +114,8 @@ class RunParagraph:
             if part in self._characters:
                 etree.SubElement(run, self._namespace + self._characters[part])
             elif part:
-                child = etree.SubElement(run, self._namespace + self._grammar.text)
-                set_text(child, part, self._grammar.marks_space)
+                child = etree.SubElement(run, self._namespace + self._schema.text)
+                set_text(child, part, self._schema.marks_space)
 
     def _add_leaves(self, place: Element, leaves: Sequence[Leaf]) -> None:
         """Add elements as they are; those of one run come into one run."""
@@ -125,37 +131,37 @@ class RunParagraph:
                 run.append(leaf.element)
             last = leaf
 
-    def _add_shell(self, place: Element, container: Container) -> Element:
+    def _add_shell(self, place: Element, container: ContainerPiece) -> Element:
         """Add a container without its content; return the element for the content."""
         leaf = container.shell
         shell = deepcopy(leaf.element)
         shell.tail = None
-        inside = self._grammar.inside(shell)
+        inside = self._schema.inner_element(shell)
         assert inside is not None  # because it is a container
         for child in [*inside]:
-            if local_name(child) not in self._grammar.leading:
+            if local_name(child) not in self._schema.leading:
                 inside.remove(child)
         (place if leaf.run is None else self._run_like(place, leaf.run)).append(shell)
         return inside
 
     def _run_like(self, place: Element, run: Element) -> Element:
-        return self._new_run(place, self._grammar.properties_of(run))
+        return self._new_run(place, self._schema.properties_of(run))
 
     def _new_run(self, place: Element, properties: Element | None) -> Element:
-        if properties is not None and self._grammar.has_attributes:
+        if properties is not None and self._schema.has_attributes:
             place.append(run := deepcopy(properties))
             return run
-        run = etree.SubElement(place, self._namespace + self._grammar.run)
+        run = etree.SubElement(place, self._namespace + self._schema.run)
         if properties is not None:
             run.append(deepcopy(properties))
         return run
 
     def _elements_of_characters(self) -> dict[str, str]:
-        names = self._grammar.characters
+        names = self._schema.characters
         return {
             names[name]: name
-            for each in self._element.iter()
-            if names and (name := local_name(each)) in names
+            for element in self._element.iter()
+            if names and (name := local_name(element)) in names
         }
 
 
@@ -174,10 +180,10 @@ def _shift(properties: Element | None) -> Shift | None:
     return Shift.SUPERSCRIPT if baseline.strip("0%") else None
 
 
-def _commonest(pieces: Iterable[Piece]) -> Text | None:
+def _commonest(pieces: Iterable[Piece]) -> RunText | None:
     """Return a text with the properties that most characters of the paragraph have."""
-    found = [*texts_in(pieces)]
+    texts = [*texts_in(pieces)]
     lengths: Counter[str] = Counter()
-    for text in found:
-        lengths[text.look] += len(text.text)
-    return max(found, key=lambda text: lengths[text.look], default=None)
+    for text in texts:
+        lengths[text.formatting] += len(text.text)
+    return max(texts, key=lambda text: lengths[text.formatting], default=None)

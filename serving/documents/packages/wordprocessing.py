@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lxml import etree
 
-from serving.documents.fragment import Document
+from serving.documents.document import Document
 from serving.documents.packages.charts import read_charts
 from serving.documents.packages.content_controls import BoundControls
 from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
@@ -23,7 +23,7 @@ from serving.documents.packages.office import (
     with_words,
 )
 from serving.documents.packages.ranges import find_fields
-from serving.documents.packages.run_pieces import WORD_CHARACTERS, Grammar
+from serving.documents.packages.run_pieces import WORD_CHARACTERS, ParagraphSchema
 from serving.documents.packages.runs import RunParagraph
 from serving.documents.xml_trees import parse_xml
 
@@ -32,7 +32,7 @@ _PARTS = tuple(
     f"wordprocessingml.{name}+xml"
     for name in ("document.main", "header", "footer", "footnotes", "endnotes", "comments")
 )
-_GRAMMAR = Grammar(
+_SCHEMA = ParagraphSchema(
     leading=frozenset({"pPr", "customXmlPr", "smartTagPr", "fldData"}),
     containers=frozenset(
         {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo", "ruby"}
@@ -68,4 +68,4 @@ def _paragraphs(root: etree._Element, controls: BoundControls) -> Iterator[Parag
     for element in [*root.iter("{*}p")]:
         is_text = etree.QName(element).namespace == etree.QName(root).namespace
         if is_text and not controls.contain(element):
-            yield RunParagraph(element, _GRAMMAR, fields)
+            yield RunParagraph(element, _SCHEMA, fields)

@@ -8,42 +8,49 @@ workbook where they differ; formulas, lists of choices and filters compare cells
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from html import unescape
 from pathlib import Path
 from typing import BinaryIO
 
 from lxml import etree
 
-from serving.documents.fragment import Document, Fragment
+from serving.documents.document import Document
+from serving.documents.fragment import Fragment
+from serving.documents.messages import split_message
 from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
 from serving.documents.packages.office import (
     OfficeDocument,
     PackagePart,
     Paragraph,
     ZipPackage,
-    content_types,
     open_package,
     parts_of_type,
     read_parts,
-    read_relations,
     with_words,
 )
-from serving.documents.packages.ranges import local_name
-from serving.documents.packages.run_pieces import Grammar
+from serving.documents.packages.run_pieces import ParagraphSchema
 from serving.documents.packages.runs import RunParagraph
+from serving.documents.packages.xlsx_cells import (
+    SHARED_TEXTS,
+    SHEETS,
+    CellRange,
+    Cells,
+    cell_text,
+    named_cells,
+    quoted_texts,
+    shared_index,
+    update_copies,
+)
 from serving.documents.packages.xstrings import SEPARATORS, decode_xstring, encode_xstring
 from serving.documents.spans import InlineMark, MarkRole, TextSpan
-from serving.documents.tags import split_message
 from serving.documents.xml_trees import parse_xml, set_text, xml_bytes
 
 Element = etree._Element
 MAIN_TYPE = "spreadsheetml.sheet"
-_SHARED, _COMMENTS = "spreadsheetml.sharedStrings+xml", "spreadsheetml.comments+xml"
+_COMMENTS = "spreadsheetml.comments+xml"
 _DRAWING = "officedocument.drawing+xml"
 _THREADS = "ms-excel.threadedcomments+xml"
 _PRONUNCIATION = frozenset({"rPh", "phoneticPr"})
-_GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION, separators=SEPARATORS)
+_SCHEMA = ParagraphSchema(leading=frozenset(), dropped=_PRONUNCIATION, separators=SEPARATORS)
 _SEPARATORS = re.compile(f"({SEPARATORS})")
 # Codes rather than words: SKU-1234, user_id, ann@example.org, camelCase.
 _CODE = re.compile(r"(?=\S*[\d_@]|\S*[a-z][A-Z]|\w+://)\S+")
@@ -80,7 +87,7 @@ class RichText:
             self._decoded.remove(self._decoded[item.index(author)])
         for text in self._decoded.iter("{*}t"):
             text.text = decode_xstring(text.text or "")
-        self._paragraph = RunParagraph(self._decoded, _GRAMMAR)
+        self._paragraph = RunParagraph(self._decoded, _SCHEMA)
         self.fragment: Fragment = self._paragraph.fragment
 
     def write(self, translation: str) -> None:
@@ -107,7 +114,8 @@ def read_workbook(source: Path | BinaryIO) -> tuple[ZipPackage, OfficeDocument]:
         if needs_all or b"inlineStr" in package.read(name)
     }
     shared = [
-        (name, parse_xml(package.read(name), name)) for name in parts_of_type(types, _SHARED)[:1]
+        (name, parse_xml(package.read(name), name))
+        for name in parts_of_type(types, SHARED_TEXTS)[:1]
     ]
     items = [item for _, tree in shared for item in tree.getroot().iter("{*}si")]
     only_named, also_named = _indices_of_named(sheets, named)
@@ -154,27 +162,6 @@ def _pieces(text: str) -> Iterator[str | InlineMark]:
             yield from split_message(part)
 
 
-@dataclass(frozen=True)
-class CellRange:
-    """The cells of a sheet between two corners."""
-
-    first_column: int
-    first_row: int
-    last_column: int
-    last_row: int
-
-    def __contains__(self, cell: str) -> bool:
-        place = _place(cell)
-        if place is None:
-            return False
-        column, row = place
-        is_in_columns = self.first_column <= column <= self.last_column
-        return is_in_columns and self.first_row <= row <= self.last_row
-
-    def rows(self, first: int, last: int) -> "CellRange":
-        return CellRange(self.first_column, first, self.last_column, last)
-
-
 def _indices_of_named(
     sheets: Mapping[str, etree._ElementTree], named: Mapping[str, Sequence[CellRange]]
 ) -> tuple[set[str], set[str]]:
@@ -183,18 +170,13 @@ def _indices_of_named(
     of_others: set[str] = set()
     for name, tree in sheets.items():
         for cell in tree.getroot().iter("{*}c"):
-            if (index := _shared_index(cell)) is not None:
+            if (index := shared_index(cell)) is not None:
                 (of_named if _is_named(cell, named[name]) else of_others).add(index)
     return of_named - of_others, of_named & of_others
 
 
-def _shared_index(cell: Element) -> str | None:
-    value = cell.findtext("{*}v", "").strip() if cell.get("t") == "s" else ""
-    return value if value.isdecimal() else None
-
-
 def _is_named(cell: Element, ranges: Iterable[CellRange]) -> bool:
-    return any(cell.get("r", "") in each for each in ranges)
+    return any(cell.get("r", "") in cells for cells in ranges)
 
 
 def _sheet(
@@ -209,25 +191,25 @@ def _sheet(
     cells = [*tree.getroot().iter("{*}c")]
     is_changed = False
     for cell in cells if named else ():
-        index = _shared_index(cell)
+        index = shared_index(cell)
         if index in also_named and _is_named(cell, named) and int(index) < len(shared):
             _give_own_text(cell, shared[int(index)])
             is_changed = True
-    own = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
-    return PackagePart(name, tree, with_words(_texts(own, quoted)), is_changed)
+    texts = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
+    return PackagePart(name, tree, with_words(_texts(texts, quoted)), is_changed)
 
 
 def _give_own_text(cell: Element, shared: Element) -> None:
     value = cell.find("{*}v")
     assert value is not None  # because the cell has a shared text
     cell.set("t", "inlineStr")
-    own = cell.makeelement(etree.QName(etree.QName(cell).namespace, "is"))
-    own.extend(map(deepcopy, shared))
-    cell.replace(value, own)
+    inline = cell.makeelement(etree.QName(etree.QName(cell).namespace, "is"))
+    inline.extend(map(deepcopy, shared))
+    cell.replace(value, inline)
 
 
 def _comments(root: Element) -> Iterator[Paragraph]:
-    authors = [(each.text or "").strip() for each in root.iter("{*}author")]
+    authors = [(element.text or "").strip() for element in root.iter("{*}author")]
     for comment in root.iter("{*}comment"):
         number = comment.get("authorId", "")
         author = authors[int(number)] if number.isdecimal() and int(number) < len(authors) else ""
@@ -241,102 +223,12 @@ def _comments(root: Element) -> Iterator[Paragraph]:
             yield from _texts([text])
 
 
-def cell_text(element: Element) -> str:
-    """Return the text of a cell or of a part of it, without how it is pronounced."""
-    spoken = {each for part in element.iter("{*}rPh") for each in part.iter("{*}t")}
-    texts = (each for each in element.iter("{*}t") if each not in spoken)
-    return "".join(decode_xstring(each.text or "") for each in texts)
-
-
 def _threaded_comments(root: Element) -> Iterator[Paragraph]:
     """Yield comments. Those that mention people stay, because they name positions in the text."""
     for comment in root.iter("{*}threadedComment"):
         text = comment.find("{*}text")
         if text is not None and comment.find("{*}mentions") is None:
             yield PlainText(comment, text)
-
-
-SHEETS = "spreadsheetml.worksheet+xml"
-_WORKBOOK = "spreadsheetml.sheet.main+xml"
-_PIVOT_CACHES = "spreadsheetml.pivotCacheDefinition+xml"
-_FORMULA = re.compile(r"<(?:\w+:)?(?:f|formula[12]?)(?:\s[^<>]*)?>([^<]*)<")
-_FILTER = re.compile(r"<(?:\w+:)?(?:filter|customFilter)\s[^<>]*?\bval=\"([^\"]*)\"")
-_LITERAL = re.compile(r"\"((?:[^\"]|\"\")*)\"")
-_CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})\Z")
-
-
-def named_cells(package: ZipPackage, types: Mapping[str, str]) -> dict[str, list[CellRange]]:
-    """Return the cells that other parts name, by the parts of sheets."""
-    found: dict[str, list[CellRange]] = {name: [] for name in parts_of_type(types, SHEETS)}
-    for sheet, ranges in found.items():
-        for table in _related(package, sheet, "table"):
-            ranges += _label_rows(parse_xml(package.read(table), table).getroot())
-    by_name = _sheets_by_name(package, types)
-    for name in parts_of_type(types, _PIVOT_CACHES):
-        for source in parse_xml(package.read(name), name).iter("{*}worksheetSource"):
-            whole = _range(source.get("ref", ""))
-            sheet = by_name.get(source.get("sheet", ""), "")
-            if whole and sheet in found:
-                found[sheet].append(whole.rows(whole.first_row, whole.first_row))
-    return found
-
-
-def quoted_texts(package: ZipPackage, types: Mapping[str, str]) -> frozenset[str]:
-    """Return the texts in lower case that formulas, lists of choices and filters name."""
-    found: set[str] = set()
-    for name in parts_of_type(types, SHEETS):
-        sheet = package.read(name).decode(errors="replace")
-        found.update(map(unescape, _FILTER.findall(sheet)))
-        for formula in map(unescape, _FORMULA.findall(sheet)):
-            literals = (
-                each.replace('""', '"') for each in _LITERAL.findall(decode_xstring(formula))
-            )
-            found.update(text for each in literals for text in (each, *each.split(",")))
-    return frozenset(text.strip().lower() for text in found)
-
-
-def _label_rows(table: etree._Element) -> Iterator[CellRange]:
-    """Yield the header and the totals row of a table."""
-    whole = _range(table.get("ref", ""))
-    if whole is None:
-        return
-    if table.get("headerRowCount", "1") != "0":
-        yield whole.rows(whole.first_row, whole.first_row)
-    if table.get("totalsRowCount", "0") != "0":
-        yield whole.rows(whole.last_row, whole.last_row)
-
-
-def _sheets_by_name(package: ZipPackage, types: Mapping[str, str]) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for workbook in parts_of_type(types, _WORKBOOK):
-        parts = read_relations(package, workbook)
-        for sheet in parse_xml(package.read(workbook), workbook).iter("{*}sheet"):
-            ids = [value for key, value in sheet.attrib.items() if str(key).endswith("}id")]
-            _, part = parts.get(str(next(iter(ids), "")), ("", ""))
-            names[sheet.get("name", "")] = part
-    return names
-
-
-def _related(package: ZipPackage, part: str, kind: str) -> list[str]:
-    relations = read_relations(package, part).values()
-    return [other for own, other in relations if own == kind and other in package.names]
-
-
-def _range(reference: str) -> CellRange | None:
-    first, _, last = reference.partition(":")
-    begin, end = _place(first), _place(last or first)
-    return CellRange(*begin, *end) if begin and end else None
-
-
-def _place(cell: str) -> tuple[int, int] | None:
-    """Return the column and row of a cell, from 1."""
-    found = _CELL.match(cell)
-    if found is None:
-        return None
-    column = 0
-    for letter in found[1]:
-        column = column * 26 + ord(letter) - ord("A") + 1
-    return column, int(found[2])
 
 
 class OwnCharts:
@@ -362,75 +254,3 @@ class OwnCharts:
             for chart in self._charts
             if update_copies(chart.tree.getroot(), before, after)
         }
-
-
-class Cells:
-    """The texts of the cells of a workbook. changed: parts that are to be written, by name."""
-
-    def __init__(self, package: ZipPackage, changed: Mapping[str, bytes] | None = None) -> None:
-        self._package, self._changed = package, changed or {}
-        types = content_types(package)
-        self._sheets = _sheets_by_name(package, types)
-        self._shared = [
-            cell_text(item)
-            for name in parts_of_type(types, _SHARED)[:1]
-            for item in self._root(name).iter("{*}si")
-        ]
-        self._of_sheets: dict[str, dict[str, str]] = {}
-
-    def texts(self, references: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the texts of cells with text. references: sheets and ranges; none means all."""
-        found: list[str] = []
-        for sheet, reference in references or [(name, "") for name in self._sheets]:
-            cells, name = _range(reference), self._sheets.get(sheet)
-            for cell, text in self._of_sheet(name).items() if name else ():
-                if cells is None or cell in cells:
-                    found.append(text)
-        return found
-
-    def _of_sheet(self, name: str) -> dict[str, str]:
-        if name not in self._of_sheets:
-            cells = self._root(name).iter("{*}c")
-            texts = {cell.get("r", ""): self._text(cell) for cell in cells}
-            self._of_sheets[name] = {cell: text for cell, text in texts.items() if text is not None}
-        return self._of_sheets[name]
-
-    def _root(self, name: str) -> Element:
-        content = self._changed.get(name) or self._package.read(name)
-        return parse_xml(content, name).getroot()
-
-    def _text(self, cell: Element) -> str | None:
-        if (index := _shared_index(cell)) is not None:
-            return self._shared[int(index)] if int(index) < len(self._shared) else None
-        if cell.get("t") == "inlineStr":
-            return cell_text(cell)
-        return None
-
-
-# Elements with the reference to cells, and the copies of their texts.
-_COPIES = frozenset({"strRef", "multiLvlStrRef", "datalabelsRange", "strDim", "txData"})
-_REFERENCE = re.compile(
-    r"(?:'((?:[^']|'')+)'|([^'!(),]+))!(\$?[A-Z]{1,3}\$?\d{1,7}(?::\$?[A-Z]{1,3}\$?\d{1,7})?)"
-)
-
-
-def update_copies(root: Element, before: Cells, after: Cells) -> bool:
-    """Give the copies of cells in a chart the texts that the cells have now. Return whether any is
-    another than before.
-    """
-    is_changed = False
-    for formula in root.iter("{*}f"):
-        holder = formula.getparent()
-        if holder is None or local_name(holder) not in _COPIES:
-            continue
-        cells = [  # none for a name that the workbook defines
-            (one.replace("''", "'") or other, reference)
-            for one, other, reference in _REFERENCE.findall(formula.text or "")
-        ]
-        texts = dict(zip(before.texts(cells), after.texts(cells), strict=True))
-        for copy in holder.iter("{*}v", "{*}pt"):
-            text = decode_xstring(copy.text or "")
-            if texts.get(text, text) != text and not len(copy):
-                copy.text = encode_xstring(texts[text])
-                is_changed = True
-    return is_changed

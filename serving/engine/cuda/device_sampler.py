@@ -88,11 +88,14 @@ class DeviceSampler(RowObserver):
         is_drawn = self._sampler.is_sampled[:num_rows] & self.is_served[:num_rows]
         rows = np.flatnonzero(is_drawn)
         num_drawn = self._batch.num_generated[rows] + self._batch.num_ahead
-        draws = self._sampler.draws(rows, num_drawn)
-        arrays["uniform"][rows] = draws.numbers
-        arrays["exponent"][rows] = draws.exponents
-        arrays["top_p"][rows], arrays["min_p"][rows] = draws.values("top_p"), draws.values("min_p")
-        top_k = draws.values("top_k")
+        inputs = self._sampler.sampling_inputs(rows, num_drawn)
+        arrays["uniform"][rows] = inputs.numbers
+        arrays["exponent"][rows] = inputs.exponents
+        arrays["top_p"][rows], arrays["min_p"][rows] = (
+            inputs.values("top_p"),
+            inputs.values("min_p"),
+        )
+        top_k = inputs.values("top_k")
         arrays["top_k"][rows] = np.where(np.isinf(top_k), 0, top_k)
         self._write_edits(buffer_index)
 
@@ -148,7 +151,7 @@ class RowEdits:
     """The edits of one row's scores.
 
     token_ids: i64 [edits], each once.
-    columns: f64 [3, edits], as in `Changes`: bias, repetition penalty, other penalties; a bias of
+    columns: f64 [3, edits], as in `Penalties`: bias, repetition penalty, other penalties; a bias of
         -inf is a ban.
     """
 
@@ -162,15 +165,15 @@ def row_edits(processors: RowProcessors, is_excluded: Array) -> RowEdits:
     is_excluded: bool [vocabulary].
     """
     none = np.zeros(0, np.int64)
-    banned = np.unique(np.concatenate([none, *processors.banned()]))
+    banned = np.unique(np.concatenate([none, *processors.banned_ids()]))
     bans = np.zeros((3, len(banned)))
     bans[BIAS], bans[PENALTY] = -np.inf, 1
-    if processors.changes is None:
+    if processors.penalties is None:
         return RowEdits(banned, bans)
-    token_ids = processors.changes.token_ids
-    is_asked = np.isin(token_ids, processors.asked_ids)
-    is_kept = (is_asked | ~is_excluded[token_ids]) & ~np.isin(token_ids, banned)
-    columns = processors.changes.columns[:, is_kept]
+    token_ids = processors.penalties.token_ids
+    is_requested = np.isin(token_ids, processors.requested_ids)
+    is_kept = (is_requested | ~is_excluded[token_ids]) & ~np.isin(token_ids, banned)
+    columns = processors.penalties.columns[:, is_kept]
     return RowEdits(
         np.concatenate([token_ids[is_kept], banned]), np.concatenate([columns, bans], axis=1)
     )

@@ -66,7 +66,7 @@ class FinishedHypothesis:
     reason: FinishReason
     end: TokenEvent | None = None
 
-    def as_hypothesis(self) -> Hypothesis:
+    def to_hypothesis(self) -> Hypothesis:
         stop = (self.end.logprob, self.end.token_id) if self.end else (None, None)
         return Hypothesis(
             OutputTokens.from_events(tokens_until(self.node)), self.score, self.reason, *stop
@@ -83,18 +83,18 @@ class BeamHypotheses:
 
     params: BeamParams
     max_new_tokens: int
-    ended: tuple[FinishedHypothesis, ...] = ()
+    finished: tuple[FinishedHypothesis, ...] = ()
 
     @property
     def is_full(self) -> bool:
-        return len(self.ended) >= self.params.num_enough
+        return len(self.finished) >= self.params.num_enough
 
     @property
     def capacity(self) -> int:
-        """Return the maximum number of hypotheses in the pool."""
+        """Return the number of hypotheses that are kept."""
         return max(self.params.num_enough, self.params.num_hypotheses)
 
-    def rated(
+    def score_hypothesis(
         self,
         logprob: float,
         num_tokens: int,
@@ -108,14 +108,14 @@ class BeamHypotheses:
             score += self.params.coverage_penalty * _coverage(node, end)
         return FinishedHypothesis(node, likelihood, score, reason, end)
 
-    def joined_by(self, new: Sequence[FinishedHypothesis]) -> "BeamHypotheses":
-        """Return the pool with the hypotheses that ended in a step; among equal scores, older ones
-        come first.
+    def add(self, new: Sequence[FinishedHypothesis]) -> "BeamHypotheses":
+        """Return the best of these hypotheses and of those that finished in a step; among equal
+        scores, older ones come first.
         """
         if not new:
             return self
-        ranked = sorted((*self.ended, *new), key=_rank)
-        return replace(self, ended=tuple(ranked[: self.capacity]))
+        ranked = sorted((*self.finished, *new), key=_rank)
+        return replace(self, finished=tuple(ranked[: self.capacity]))
 
     def is_final(self, best_logprob: float, num_tokens: int) -> bool:
         """Return whether the search may stop, given the likeliest live beam."""
@@ -128,8 +128,8 @@ class BeamHypotheses:
         return self._likelihood(best_logprob, num_tokens) <= self._least_likelihood
 
     def can_improve(self, logprob: float, num_tokens: int) -> bool:
-        """Return whether a live beam can still become better than the worst hypothesis of a full
-        pool, if further tokens do not increase its score.
+        """Return whether a live beam can still become better than the worst of these hypotheses, if
+        further tokens do not increase its score.
         """
         longest = self.params.length_penalty > 0
         length = self.max_new_tokens if longest else num_tokens
@@ -137,22 +137,22 @@ class BeamHypotheses:
 
     @property
     def _least_likelihood(self) -> float:
-        return min(each.likelihood for each in self.ended)
+        return min(hypothesis.likelihood for hypothesis in self.finished)
 
     def _likelihood(self, logprob: float, num_tokens: int) -> float:
         length = max(num_tokens + self.params.num_counted, 1)
         return float(logprob / length**self.params.length_penalty)
 
 
-def _rank(ended: FinishedHypothesis) -> tuple[bool, float]:
-    return ended.reason is FinishReason.CONSTRAINT, -ended.score
+def _rank(finished: FinishedHypothesis) -> tuple[bool, float]:
+    return finished.reason is FinishReason.CONSTRAINT, -finished.score
 
 
 def _coverage(node: Node | None, end: TokenEvent | None) -> float:
     """Return the sum of log(min(attention received, 1)) over source tokens (Wu et al. 2016,
     equation 14).
     """
-    rows = [each for each in _attentions(node, end) if each is not None]
+    rows = [attention for attention in _attentions(node, end) if attention is not None]
     received = np.sum(rows, axis=0, dtype=np.float64)
     return math.fsum(np.log(np.clip(received, LEAST_COVERAGE, 1.0)))
 

@@ -32,6 +32,7 @@ from serving.requests.request import FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, index of its beam in the group, token id.
 Continuation = tuple[float, int, int]
+NO_TOKEN = float("-inf")  # the log-probability of a token that must not be taken
 EventOf = Callable[[int, int], TokenEvent]  # (row, token id): the event of the row's token
 
 
@@ -53,13 +54,13 @@ class Expansion:
     hypotheses.
     """
 
-    going_on: list[Continuation]
-    pool: BeamHypotheses
+    continuing: list[Continuation]
+    hypotheses: BeamHypotheses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamGroup:
-    """The live beams of one generation, and its pool of finished hypotheses.
+    """The live beams of one generation, and its finished hypotheses.
 
     num_shared[a][b]: number of first positions in which the states of two beams' rows are equal.
     num_generated: tokens of every beam that were not given in advance.
@@ -68,14 +69,14 @@ class BeamGroup:
 
     generation: Generation
     beams: tuple[Beam, ...]
-    pool: BeamHypotheses
+    hypotheses: BeamHypotheses
     num_shared: tuple[tuple[int, ...], ...] = ((0,),)
     num_generated: int = 0
     num_reported: int = 0
 
     @property
     def num_beams(self) -> int:
-        return self.pool.params.num_beams
+        return self.hypotheses.params.num_beams
 
     @property
     def num_candidates(self) -> int:
@@ -94,22 +95,18 @@ class BeamGroup:
         """Return whether scores can only fall, and only scores rank hypotheses and end
         the search.
         """
-        params = self.pool.params
+        params = self.hypotheses.params
         return (
             params.early_stopping is not True
             and params.coverage_penalty == 0
             and not self.generation.has_processors
         )
 
-    def grown(self, parent: Beam, row: int, logprob: float, event: TokenEvent) -> Beam:
-        """Return the beam that extends a parent by one token."""
-        return Beam(row, logprob, Node(event, parent.node))
-
-    def after_given(self, event: TokenEvent) -> "BeamGroup":
-        """Append a token that was given in advance, while there is only one beam."""
+    def append_forced(self, event: TokenEvent) -> "BeamGroup":
+        """Append a forced token, while there is only one beam."""
         [beam] = self.beams
-        grown = self.grown(beam, beam.row, 0.0, event)
-        return replace(self, beams=(grown,), num_reported=self.num_reported + 1)
+        beams = (Beam(beam.row, 0.0, Node(event, beam.node)),)
+        return replace(self, beams=beams, num_reported=self.num_reported + 1)
 
     def rename_row(self, source: int, target: int) -> "BeamGroup":
         """Return the group after row `source` was renamed to `target`."""
@@ -117,81 +114,81 @@ class BeamGroup:
         return replace(self, beams=tuple(beams))
 
     def expand(self, continuations: Iterable[Continuation], event_of: EventOf) -> Expansion:
-        """Decide which beams continue and which end; none continue if the search is done.
+        """Decide which beams continue and which end; none continue if the search is done. Beams
+        that cannot become better than the finished hypotheses do not continue.
 
         continuations: best first.
         """
         num_tokens = self.num_generated + 1
         is_last = num_tokens == self.generation.max_new_tokens
-        going_on: list[Continuation] = []
-        ended: list[FinishedHypothesis] = []
-        for rank, each in enumerate(continuations):
-            is_stop = each[2] in self.generation.stop_ids
+        is_forced_end = is_last and self.generation.last_id is not None
+        continuing: list[Continuation] = []
+        finished: list[FinishedHypothesis] = []
+        for rank, continuation in enumerate(continuations):
+            is_stop = continuation[2] in self.generation.stop_ids
             if is_stop or is_last:
                 if rank < self.num_beams:
-                    ended.append(self.end(each, self.reason(is_stop, is_last), event_of))
-            elif len(going_on) < self.num_beams:
-                going_on.append(each)
-            if rank >= self.num_beams - 1 and (is_last or len(going_on) == self.num_beams):
+                    is_stopped = is_stop and not is_forced_end
+                    reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
+                    finished.append(self.end(continuation, reason, event_of))
+            elif len(continuing) < self.num_beams:
+                continuing.append(continuation)
+            if rank >= self.num_beams - 1 and (is_last or len(continuing) == self.num_beams):
                 break
-        return self.expansion(going_on, ended)
-
-    def expansion(self, going_on: list[Continuation], ended: list[FinishedHypothesis]) -> Expansion:
-        """Remove beams that cannot become better than the finished hypotheses; their rows become
-        free.
-        """
-        pool, num_tokens = self.pool.joined_by(ended), self.num_generated + 1
-        if not going_on or pool.is_final(going_on[0][0], num_tokens):
-            return Expansion([], pool)
-        if self.may_prune and len(pool.ended) == pool.capacity:
-            going_on = [each for each in going_on if pool.can_improve(each[0], num_tokens)]
-        return Expansion(going_on, pool)
-
-    def reason(self, is_stop: bool, is_last: bool) -> FinishReason:
-        """Return why a hypothesis ends. A stop token in the last position may be forced."""
-        is_forced = is_last and self.generation.last_id is not None
-        return FinishReason.STOP if is_stop and not is_forced else FinishReason.LENGTH
+        hypotheses = self.hypotheses.add(finished)
+        if not continuing or hypotheses.is_final(continuing[0][0], num_tokens):
+            return Expansion([], hypotheses)
+        if self.may_prune and len(hypotheses.finished) == hypotheses.capacity:
+            continuing = [
+                continuation
+                for continuation in continuing
+                if hypotheses.can_improve(continuation[0], num_tokens)
+            ]
+        return Expansion(continuing, hypotheses)
 
     def end(
         self, continuation: Continuation, reason: FinishReason, event_of: EventOf
     ) -> FinishedHypothesis:
-        logprob, place, token_id = continuation
-        beam, num_tokens = self.beams[place], self.num_generated + 1
+        logprob, beam_index, token_id = continuation
+        beam, num_tokens = self.beams[beam_index], self.num_generated + 1
         event = event_of(beam.row, token_id)
         if token_id in self.generation.stop_ids:
-            return self.pool.rated(logprob, num_tokens, beam.node, reason, event)
-        return self.pool.rated(logprob, num_tokens, Node(event, beam.node), reason)
+            return self.hypotheses.score_hypothesis(logprob, num_tokens, beam.node, reason, event)
+        return self.hypotheses.score_hypothesis(logprob, num_tokens, Node(event, beam.node), reason)
 
-    def given_up(self) -> BeamHypotheses:
+    def give_up(self) -> BeamHypotheses:
         """End the best beam in its current state, when no beam can continue and none has ended."""
-        best, reason = max(self.beams, key=lambda beam: beam.logprob), FinishReason.CONSTRAINT
-        ended = self.pool.rated(best.logprob, self.num_generated, best.node, reason)
-        return self.pool.joined_by([ended])
+        best = max(self.beams, key=lambda beam: beam.logprob)
+        finished = self.hypotheses.score_hypothesis(
+            best.logprob, self.num_generated, best.node, FinishReason.CONSTRAINT
+        )
+        return self.hypotheses.add([finished])
 
     def certain_tokens(self) -> list[TokenEvent]:
         """Return the unreported tokens that all hypotheses share that may still become the best
         one.
         """
-        nodes = [beam.node for beam in self.beams] + [each.node for each in self.pool.ended]
+        nodes = [beam.node for beam in self.beams]
+        nodes += [hypothesis.node for hypothesis in self.hypotheses.finished]
         return tokens_until(common_node(nodes), self.num_reported)
 
     def last_tokens(self) -> list[TokenEvent]:
         """Return the unreported tokens of the best hypothesis."""
-        return tokens_until(self.pool.ended[0].node, self.num_reported)
+        return tokens_until(self.hypotheses.finished[0].node, self.num_reported)
 
     def ending(self) -> Ending:
         """Return how the search ends, with the best hypotheses."""
-        best = self.pool.ended[0]
+        best = self.hypotheses.finished[0]
         depth = best.node.depth if best.node else 0
         num_forced = len(self.generation.request.forced_ids)
-        ended = self.pool.ended[: self.pool.params.num_hypotheses]
+        reported = self.hypotheses.finished[: self.hypotheses.params.num_hypotheses]
         return Ending(
             self.generation,
             best.reason,
             max(depth - num_forced, 0) + (best.end is not None),
             best.end.logprob if best.end else None,
             best.end.attention_pieces if best.end else (),
-            tuple(each.as_hypothesis() for each in ended),
+            tuple(hypothesis.to_hypothesis() for hypothesis in reported),
         )
 
 
@@ -202,8 +199,8 @@ def start_group(generation: Generation, row: int) -> BeamGroup:
 
 
 class BeamGroups(RowObserver):
-    """Follows the rows. A group is removed when its generation ends, or when one of its rows is
-    removed.
+    """The groups of all generations that search. A group is removed when its generation ends, or
+    when one of its rows is removed.
     """
 
     def __init__(self) -> None:
@@ -235,10 +232,9 @@ class BeamGroups(RowObserver):
         return None
 
 
-NO_TOKEN = float("-inf")
-
-
 class BeamSearch:
+    """Advances all groups by one step."""
+
     def __init__(self, groups: BeamGroups, batch: Batch) -> None:
         self._groups, self._batch = groups, batch
 
@@ -247,13 +243,15 @@ class BeamSearch:
         by_width: dict[int, list[BeamGroup]] = {}
         for group in self._groups.groups.values():
             if decision.is_forced[group.beams[0].row]:
-                self._follow_given(group, decision, scores)
+                self._append_forced_token(group, decision, scores)
             else:
                 by_width.setdefault(group.num_candidates, []).append(group)
         new_ids: list[int] = []
         for groups in by_width.values():
-            for group, found in zip(groups, continuations_of(groups, scores), strict=True):
-                self._advance(group, found, RowAssigner(decision, new_ids), scores)
+            continuations_of_groups = rank_continuations(groups, scores)
+            for group, continuations in zip(groups, continuations_of_groups, strict=True):
+                assigner = RowAssigner(decision, new_ids)
+                self._advance(group, continuations, assigner, scores)
         if new_ids:
             decision.token_ids = np.append(decision.token_ids, new_ids)
             decision.is_forced = np.append(decision.is_forced, np.zeros(len(new_ids), bool))
@@ -263,37 +261,42 @@ class BeamSearch:
         [logprob] = scores.of_tokens(np.array([row]), np.array([token_id])).tolist()
         return token_event(self._batch, row, token_id, logprob, scores)
 
-    def _follow_given(self, group: BeamGroup, decision: Decision, scores: Scores) -> None:
-        """Add a given token of the group's row to the beginning of all hypotheses. If there are
-        only given tokens, they are the only hypothesis.
+    def _append_forced_token(self, group: BeamGroup, decision: Decision, scores: Scores) -> None:
+        """Add a forced token of the group's row to the beginning of all hypotheses. If there are
+        only forced tokens, they are the only hypothesis.
         """
         row = group.beams[0].row
         if (event := decision.token_outputs.get(row)) is not None:
-            group = group.after_given(event)
+            group = group.append_forced(event)
         decision.searches.append(group)
         for ending in decision.endings:
             if ending.generation is group.generation:
                 is_stop = ending.stop_logprob is not None
                 token_id = int(decision.token_ids[row])
                 end = self._event(scores, row, token_id) if is_stop else None
-                only = group.pool.rated(0.0, 0, group.beams[0].node, ending.reason, end)
-                ending.hypotheses = (only.as_hypothesis(),)
+                node, hypotheses = group.beams[0].node, group.hypotheses
+                only = hypotheses.score_hypothesis(0.0, 0, node, ending.reason, end)
+                ending.hypotheses = (only.to_hypothesis(),)
 
     def _advance(
-        self, group: BeamGroup, found: list[Continuation], placing: "RowAssigner", scores: Scores
+        self,
+        group: BeamGroup,
+        continuations: list[Continuation],
+        assigner: "RowAssigner",
+        scores: Scores,
     ) -> None:
         event_of = partial(self._event, scores)
-        expansion = group.expand(found, event_of)
-        group = replace(group, pool=expansion.pool)
-        if not expansion.going_on:
-            _finish(group, placing.decision)
+        expansion = group.expand(continuations, event_of)
+        group = replace(group, hypotheses=expansion.hypotheses)
+        if not expansion.continuing:
+            _finish(group, assigner.decision)
             return
-        group = placing.place(group, expansion.going_on, event_of)
+        group = assigner.assign_rows(group, expansion.continuing, event_of)
         if group.generation.request.streams:
-            certain = group.certain_tokens()
-            placing.decision.events += certain
-            group = replace(group, num_reported=group.num_reported + len(certain))
-        placing.decision.searches.append(group)
+            certain_tokens = group.certain_tokens()
+            assigner.decision.events += certain_tokens
+            group = replace(group, num_reported=group.num_reported + len(certain_tokens))
+        assigner.decision.searches.append(group)
 
 
 class RowAssigner:
@@ -305,64 +308,68 @@ class RowAssigner:
     def __init__(self, decision: Decision, new_ids: list[int]) -> None:
         self.decision, self._new_ids = decision, new_ids
 
-    def place(self, group: BeamGroup, going_on: list[Continuation], event_of: EventOf) -> BeamGroup:
+    def assign_rows(
+        self, group: BeamGroup, continuing: list[Continuation], event_of: EventOf
+    ) -> BeamGroup:
         """Give every continuing beam a row with the states of its parent's row."""
-        going_parents = {place for _, place, _ in going_on}
-        spare = [place for place in range(len(group.beams)) if place not in going_parents]
-        has_stayed: set[int] = set()
+        parents = {beam_index for _, beam_index, _ in continuing}
+        ended_beams = [index for index in range(len(group.beams)) if index not in parents]
+        assigned_rows: set[int] = set()
         beams = []
-        for logprob, place, token_id in going_on:
-            parent = group.beams[place]
+        for logprob, beam_index, token_id in continuing:
+            parent = group.beams[beam_index]
             event = event_of(parent.row, token_id)
-            row = self._second_row(group, place, spare) if place in has_stayed else parent.row
-            has_stayed.add(place)
-            self._take(row, token_id)
-            beams.append(group.grown(parent, row, logprob, event))
-        self.decision.finished_rows += [group.beams[place].row for place in spare]
+            row = parent.row
+            if row in assigned_rows:
+                row = self._copy_row(group, beam_index, ended_beams)
+            assigned_rows.add(parent.row)
+            if row < len(self.decision.token_ids):
+                self.decision.token_ids[row] = token_id
+            else:
+                self._new_ids.append(token_id)
+            beams.append(Beam(row, logprob, Node(event, parent.node)))
+        self.decision.finished_rows += [group.beams[index].row for index in ended_beams]
         return replace(
             group,
             beams=tuple(beams),
-            num_shared=_num_shared(group, going_on),
+            num_shared=_num_shared(group, continuing),
             num_generated=group.num_generated + 1,
         )
 
-    def _second_row(self, group: BeamGroup, parent: int, spare: list[int]) -> int:
-        """Return a row for another beam of a parent whose own row is already taken."""
+    def _copy_row(self, group: BeamGroup, parent: int, ended_beams: list[int]) -> int:
+        """Return a row for another beam of a parent whose own row is already taken: that of the
+        ended beam which shares most positions with it, or a new one.
+        """
         source = group.beams[parent].row
-        if not spare:
+        if not ended_beams:
             target = len(self.decision.token_ids) + len(self._new_ids)
             self.decision.copies.append(RowCopy(source, target))
             return target
-        place = max(spare, key=lambda each: group.num_shared[each][parent])
-        spare.remove(place)
-        target = group.beams[place].row
-        self.decision.copies.append(RowCopy(source, target, group.num_shared[place][parent]))
+        ended_beam = max(ended_beams, key=lambda index: group.num_shared[index][parent])
+        ended_beams.remove(ended_beam)
+        target = group.beams[ended_beam].row
+        self.decision.copies.append(RowCopy(source, target, group.num_shared[ended_beam][parent]))
         return target
-
-    def _take(self, row: int, token_id: int) -> None:
-        if row < len(self.decision.token_ids):
-            self.decision.token_ids[row] = token_id
-        else:
-            self._new_ids.append(token_id)
 
 
 def _finish(group: BeamGroup, decision: Decision) -> None:
-    if not group.pool.ended:
-        group = replace(group, pool=group.given_up())
+    if not group.hypotheses.finished:
+        group = replace(group, hypotheses=group.give_up())
     if group.generation.request.streams:
         decision.events += group.last_tokens()
     decision.endings.append(group.ending())
     decision.finished_rows += [beam.row for beam in group.beams]
 
 
-def _num_shared(group: BeamGroup, going_on: list[Continuation]) -> tuple[tuple[int, ...], ...]:
+def _num_shared(group: BeamGroup, continuing: list[Continuation]) -> tuple[tuple[int, ...], ...]:
+    """Return `BeamGroup.num_shared` of the continuing beams: two with one parent share all."""
     length, old = group.num_positions, group.num_shared
-    parents = [place for _, place, _ in going_on]
+    parents = [beam_index for _, beam_index, _ in continuing]
     return tuple(tuple(length if a == b else old[a][b] for b in parents) for a in parents)
 
 
-def continuations_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[list[Continuation]]:
-    """Return for each group the continuations that can matter, best first. All groups have the same
+def rank_continuations(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[list[Continuation]]:
+    """Yield for each group the continuations that can matter, best first. All groups have the same
     `num_candidates`.
     """
     beams = [beam for group in groups for beam in group.beams]
@@ -371,11 +378,11 @@ def continuations_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[li
     values += np.array([beam.logprob for beam in beams])[:, None]
     columns = zip(values.tolist(), ids.tolist(), strict=True)
     for group in groups:
-        found = [
-            (logprob, place, token_id)
-            for place, column in enumerate(islice(columns, len(group.beams)))
+        continuations = [
+            (logprob, beam_index, token_id)
+            for beam_index, column in enumerate(islice(columns, len(group.beams)))
             for logprob, token_id in zip(*column, strict=True)
             if logprob > NO_TOKEN
         ]
-        found.sort(key=itemgetter(0), reverse=True)
-        yield found
+        continuations.sort(key=itemgetter(0), reverse=True)
+        yield continuations

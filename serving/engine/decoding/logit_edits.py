@@ -15,15 +15,21 @@ import numpy as np
 
 from serving.bundle.manifest import LengthDecay
 from serving.engine.arrays import Array
+from serving.engine.decoding.scores import NOTHING
 from serving.engine.generation import Generation
 from serving.requests.request import Mask, Matcher
 
-BIAS, PENALTY, TOLL = range(3)
+BIAS, PENALTY, FLAT_PENALTY = range(3)  # columns of `Penalties`
+# Of a score, in a logarithm: whatever the decay's factor, it stays finite in single precision.
+MOST_GROWTH = math.log(1e30)
+Ngrams = dict[tuple[int, ...], tuple[int, ...]]  # first tokens -> last tokens
+Words = dict[int, list[tuple[int, ...]]]  # second to last token -> words
 
 
-class Changes:
-    """Changes of one row's scores, in this order: add the bias; divide positive scores and multiply
-    negative ones by the repetition penalty; subtract the presence and frequency penalties.
+class Penalties:
+    """The logit bias and the penalties of one row, in this order: add the bias; divide positive
+    scores and multiply negative ones by the repetition penalty; subtract the presence and frequency
+    penalties.
 
     Prompt tokens get only the repetition penalty, generated tokens get all penalties. A penalty of
     the source's tokens is multiplied into the repetition penalty.
@@ -73,9 +79,9 @@ class Changes:
         self._token_ids[index] = token_id
         self._counts[index] += 1
         self._columns[PENALTY, index] = self._source_penalties[index] * self._repetition
-        self._columns[TOLL, index] = self._presence + self._frequency * self._counts[index]
+        self._columns[FLAT_PENALTY, index] = self._presence + self._frequency * self._counts[index]
 
-    def fork(self) -> "Changes":
+    def fork(self) -> "Penalties":
         twin = copy(self)
         twin._index = self._index.copy()
         twin._token_ids = self._token_ids.copy()
@@ -85,7 +91,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class PenalizedScores:
     """Scores of some rows' tokens, [tokens]: before and after."""
 
     rows: Array
@@ -94,33 +100,35 @@ class Changed:
     after: Array
 
 
-def change(logp: Array, log_normaliser: Array, changes: Sequence[tuple[int, Changes]]) -> Changed:
+def apply_penalties(
+    logp: Array, log_normaliser: Array, penalties_of_rows: Sequence[tuple[int, Penalties]]
+) -> PenalizedScores:
     """Return the changed scores of some rows; `logp` itself is not written.
 
     As in Hugging Face, logits are changed when sampling, log-probabilities in beam search; both are
     returned as log-probabilities. Computed in double precision, so that scores without changes stay
     exactly equal.
     """
-    lengths = [len(each) for _, each in changes]
-    rows = np.repeat([row for row, _ in changes], lengths)
-    is_beam = np.repeat([each.is_beam for _, each in changes], lengths)
-    token_ids = np.concatenate([each.token_ids for _, each in changes])
-    bias, penalty, toll = np.concatenate([each.columns for _, each in changes], axis=1)
+    row_numbers = [row for row, _ in penalties_of_rows]
+    tables = [penalties for _, penalties in penalties_of_rows]
+    lengths = [len(penalties) for penalties in tables]
+    rows = np.repeat(row_numbers, lengths)
+    is_beam = np.repeat([penalties.is_beam for penalties in tables], lengths)
+    token_ids = np.concatenate([penalties.token_ids for penalties in tables])
+    bias, penalty, flat_penalty = np.concatenate([table.columns for table in tables], axis=1)
     shift = np.where(is_beam, 0, log_normaliser[rows]).astype(np.float64)
     before = logp[rows, token_ids]
     scores = before + shift + bias
-    scores = np.where(scores < 0, scores * penalty, scores / penalty) - toll
-    return Changed(rows, token_ids, before, (scores - shift).astype(np.float32))
-
-
-MOST_GROWTH = math.log(1e30)  # of a score, which stays a number in single precision
-Ngrams = dict[tuple[int, ...], tuple[int, ...]]  # first tokens -> last tokens
-Words = dict[int, list[tuple[int, ...]]]  # second to last token -> words
-NOTHING = np.zeros(0, np.int64)
+    scores = np.where(scores < 0, scores * penalty, scores / penalty) - flat_penalty
+    return PenalizedScores(rows, token_ids, before, (scores - shift).astype(np.float32))
 
 
 class Ban(Protocol):
-    def banned(self) -> Array:
+    """Tokens that one row must not take next. `accept` appends a token to the row, `fork` returns
+    the ban of another row with the same tokens.
+    """
+
+    def banned_ids(self) -> Array:
         """Return the banned token ids, i64 [tokens]; some perhaps twice."""
 
     def accept(self, token_id: int) -> None: ...
@@ -128,27 +136,27 @@ class Ban(Protocol):
     def fork(self) -> "Ban": ...
 
 
-def bans_of(generation: Generation) -> tuple[Ban, ...]:
+def make_bans(generation: Generation) -> tuple[Ban, ...]:
     """Return the bans that a request asks for, in Hugging Face's order."""
-    params, of_model = generation.request.processors, generation.model_processors
-    known, stop_ids = generation.prefix_ids, generation.stop_ids
+    params, model_processors = generation.request.processors, generation.model_processors
+    prefix_ids, stop_ids = generation.prefix_ids, generation.stop_ids
     bans: list[Ban] = []
     if params.no_repeat_ngram_size:
-        bans.append(RepeatedNgrams.after(known, params.no_repeat_ngram_size))
-    if size := of_model.encoder_no_repeat_ngram_size:
-        bans.append(SourceNgrams.after(known, size, generation.input_ids))
-    if words := (*of_model.bad_words_ids, *params.bad_words):
-        bans.append(BadWords.after(known, words, stop_ids))
+        bans.append(RepeatedNgrams.start(prefix_ids, params.no_repeat_ngram_size))
+    if size := model_processors.encoder_no_repeat_ngram_size:
+        bans.append(SourceNgrams.start(prefix_ids, size, generation.input_ids))
+    if words := (*model_processors.bad_words_ids, *params.bad_words):
+        bans.append(BadWords.start(prefix_ids, words, stop_ids))
     if params.min_tokens and stop_ids:
-        bans.append(EarlyTokens.of(stop_ids, params.min_tokens))
-    if of_model.suppress_tokens:
-        bans.append(EarlyTokens.of(of_model.suppress_tokens, math.inf))
-    if of_model.begin_suppress_tokens:
-        bans.append(EarlyTokens.of(of_model.begin_suppress_tokens, 1))
+        bans.append(EarlyTokens.start(stop_ids, params.min_tokens))
+    if model_processors.suppress_tokens:
+        bans.append(EarlyTokens.start(model_processors.suppress_tokens, math.inf))
+    if model_processors.begin_suppress_tokens:
+        bans.append(EarlyTokens.start(model_processors.begin_suppress_tokens, 1))
     return tuple(bans)
 
 
-def _followers(token_ids: tuple[int, ...], size: int) -> Ngrams:
+def _ngram_ends(token_ids: tuple[int, ...], size: int) -> Ngrams:
     """Return the tokens that end n-grams of a text, by the tokens before them."""
     followers: dict[tuple[int, ...], dict[int, None]] = {}
     for end in range(size - 1, len(token_ids)):
@@ -159,26 +167,28 @@ def _followers(token_ids: tuple[int, ...], size: int) -> Ngrams:
 class RepeatedNgrams:
     """Bans tokens that would repeat an n-gram (Paulus et al. 2018)."""
 
-    def __init__(self, size: int, prompt: Ngrams, own: Ngrams, recent: tuple[int, ...]) -> None:
+    def __init__(
+        self, size: int, prompt: Ngrams, generated: Ngrams, recent: tuple[int, ...]
+    ) -> None:
         """`prompt` is never written. recent: the last size - 1 tokens, fewer at the beginning."""
         self._size = size
-        self._prompt, self._own, self._recent = prompt, own, recent
+        self._prompt, self._generated, self._recent = prompt, generated, recent
 
     @classmethod
-    def after(cls, prefix_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
-        return cls(size, _followers(prefix_ids, size), {}, _last(prefix_ids, size - 1))
+    def start(cls, prefix_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
+        return cls(size, _ngram_ends(prefix_ids, size), {}, _last(prefix_ids, size - 1))
 
-    def banned(self) -> Array:
-        token_ids = self._prompt.get(self._recent, ()) + self._own.get(self._recent, ())
+    def banned_ids(self) -> Array:
+        token_ids = self._prompt.get(self._recent, ()) + self._generated.get(self._recent, ())
         return np.array(token_ids, np.int64) if token_ids else NOTHING
 
     def accept(self, token_id: int) -> None:
         if len(self._recent) == self._size - 1:
-            self._own[self._recent] = (*self._own.get(self._recent, ()), token_id)
+            self._generated[self._recent] = (*self._generated.get(self._recent, ()), token_id)
         self._recent = _last((*self._recent, token_id), self._size - 1)
 
     def fork(self) -> "RepeatedNgrams":
-        return RepeatedNgrams(self._size, self._prompt, self._own.copy(), self._recent)
+        return RepeatedNgrams(self._size, self._prompt, self._generated.copy(), self._recent)
 
 
 class SourceNgrams:
@@ -189,12 +199,12 @@ class SourceNgrams:
         self._size, self._source, self._recent = size, source, recent
 
     @classmethod
-    def after(
+    def start(
         cls, prefix_ids: tuple[int, ...], size: int, source_ids: tuple[int, ...]
     ) -> "SourceNgrams":
-        return cls(size, _followers(source_ids, size), _last(prefix_ids, size - 1))
+        return cls(size, _ngram_ends(source_ids, size), _last(prefix_ids, size - 1))
 
-    def banned(self) -> Array:
+    def banned_ids(self) -> Array:
         token_ids = self._source.get(self._recent, ())
         return np.array(token_ids, np.int64) if token_ids else NOTHING
 
@@ -215,7 +225,7 @@ class BadWords:
         self._singles, self._words, self._span, self._recent = singles, words, span, recent
 
     @classmethod
-    def after(
+    def start(
         cls,
         prefix_ids: tuple[int, ...],
         bad_words: Sequence[tuple[int, ...]],
@@ -234,7 +244,7 @@ class BadWords:
         span = max(len(word) for word in bad_words) - 1
         return cls(np.array(singles, np.int64), words, span, _last(prefix_ids, span))
 
-    def banned(self) -> Array:
+    def banned_ids(self) -> Array:
         words = self._words.get(self._recent[-1], ()) if self._recent else ()
         ends = [word[-1] for word in words if self._recent[1 - len(word) :] == word[:-1]]
         return np.concatenate([self._singles, ends]).astype(np.int64) if ends else self._singles
@@ -253,10 +263,10 @@ class EarlyTokens:
         self._num_missing, self._token_ids = num_missing, token_ids
 
     @classmethod
-    def of(cls, token_ids: Iterable[int], num_missing: float) -> "EarlyTokens":
+    def start(cls, token_ids: Iterable[int], num_missing: float) -> "EarlyTokens":
         return cls(num_missing, np.array(sorted(token_ids), np.int64))
 
-    def banned(self) -> Array:
+    def banned_ids(self) -> Array:
         return self._token_ids if self._num_missing > 0 else NOTHING
 
     def accept(self, token_id: int) -> None:
@@ -294,7 +304,7 @@ class StopGrowth:
         return StopGrowth(self._decay, self._stop_ids, self._is_beam, self._num_generated)
 
 
-def _stop_growth_of(generation: Generation) -> StopGrowth | None:
+def _make_stop_growth(generation: Generation) -> StopGrowth | None:
     decay = generation.model_processors.exponential_decay_length_penalty
     if decay is None or not generation.stop_ids:
         return None
@@ -310,23 +320,23 @@ def _last(token_ids: tuple[int, ...], count: int) -> tuple[int, ...]:
 class RowProcessors:
     """The processors of one row.
 
-    asked_ids: i64, excluded tokens that this request allows.
+    requested_ids: i64, excluded tokens that this request allows.
     normalises: the scores are made log-probabilities again where they have changed.
     """
 
-    changes: Changes | None
+    penalties: Penalties | None
     bans: tuple[Ban, ...]
     matchers: tuple[Matcher, ...]
-    asked_ids: Array
+    requested_ids: Array
     stop_growth: StopGrowth | None = None
     normalises: bool = False
 
-    def banned(self) -> list[Array]:
-        return [token_ids for ban in self.bans if len(token_ids := ban.banned())]
+    def banned_ids(self) -> list[Array]:
+        return [token_ids for ban in self.bans if len(token_ids := ban.banned_ids())]
 
     def accept(self, token_id: int) -> None:
-        if self.changes is not None:
-            self.changes.accept(token_id)
+        if self.penalties is not None:
+            self.penalties.accept(token_id)
         for ban in self.bans:
             ban.accept(token_id)
         for matcher in self.matchers:
@@ -336,34 +346,34 @@ class RowProcessors:
 
     def fork(self) -> "RowProcessors":
         return RowProcessors(
-            None if self.changes is None else self.changes.fork(),
+            None if self.penalties is None else self.penalties.fork(),
             tuple(ban.fork() for ban in self.bans),
             tuple(matcher.fork() for matcher in self.matchers),
-            self.asked_ids,
+            self.requested_ids,
             None if self.stop_growth is None else self.stop_growth.fork(),
             self.normalises,
         )
 
 
-def row_processors(
-    generation: Generation, vocab_size: int, asked_ids: Array
+def make_row_processors(
+    generation: Generation, vocab_size: int, requested_ids: Array
 ) -> RowProcessors | None:
     """Return the processors of a request; None if it needs none."""
-    params, of_model = generation.request.processors, generation.model_processors
+    params, model_processors = generation.request.processors, generation.model_processors
     has_changes = (
         params.repetition_penalty != 1
         or params.presence_penalty != 0
         or params.frequency_penalty != 0
         or params.logit_bias
-        or of_model.encoder_repetition_penalty != 1
+        or model_processors.encoder_repetition_penalty != 1
     )
-    changes = Changes(generation, vocab_size) if has_changes else None
-    bans, matchers = bans_of(generation), _matchers_of(generation, vocab_size)
-    stop_growth = _stop_growth_of(generation)
+    changes = Penalties(generation, vocab_size) if has_changes else None
+    bans, matchers = make_bans(generation), _make_matchers(generation, vocab_size)
+    stop_growth = _make_stop_growth(generation)
     if not (has_changes or bans or matchers or stop_growth):
         return None
-    normalises = of_model.renormalize_logits and generation.request.beam is not None
-    return RowProcessors(changes, bans, matchers, asked_ids, stop_growth, normalises)
+    normalises = model_processors.renormalize_logits and generation.request.beam is not None
+    return RowProcessors(changes, bans, matchers, requested_ids, stop_growth, normalises)
 
 
 class AllowedTokens:
@@ -382,7 +392,7 @@ class AllowedTokens:
         return self
 
 
-def _matchers_of(generation: Generation, vocab_size: int) -> tuple[Matcher, ...]:
+def _make_matchers(generation: Generation, vocab_size: int) -> tuple[Matcher, ...]:
     request = generation.request
     matchers: list[Matcher] = []
     if request.processors.allowed_ids is not None:

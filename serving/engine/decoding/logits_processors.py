@@ -10,10 +10,17 @@ import numpy as np
 
 from serving.bundle.manifest import Manifest
 from serving.engine.arrays import Array
-from serving.engine.decoding.logit_edits import Changes, RowProcessors, change, row_processors
+from serving.engine.decoding.logit_edits import (
+    Penalties,
+    RowProcessors,
+    StopGrowth,
+    apply_penalties,
+    make_row_processors,
+)
 from serving.engine.decoding.scores import NOTHING, Edited, Scores, best_of_all
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch, Decision, RowObserver
+from serving.requests.request import Matcher
 
 
 class Exclusions:
@@ -39,19 +46,19 @@ class Exclusions:
         if len(rows):
             _replace_window(scores, rows)
 
-    def asked_by(self, generation: Generation) -> Array:
+    def requested_ids(self, generation: Generation) -> Array:
         """Return the excluded tokens that a request allows or prefers, and may therefore
         get: i64.
         """
         processors = generation.request.processors
-        named = [token_id for token_id, bias in processors.logit_bias if bias > 0]
-        asked = np.unique(np.array([*named, *(processors.allowed_ids or ())], np.int64))
-        found: Array = asked[self.is_excluded[asked]]
-        return found
+        preferred_ids = [token_id for token_id, bias in processors.logit_bias if bias > 0]
+        named_ids = np.unique([*preferred_ids, *(processors.allowed_ids or ())]).astype(np.int64)
+        requested_ids: Array = named_ids[self.is_excluded[named_ids]]
+        return requested_ids
 
 
 class Processors(RowObserver):
-    """Follows the rows. Tokens given in advance count as prompt from the beginning.
+    """The logits processors of each row. Forced tokens count as prompt from the beginning.
 
     rows: the processors of each row that has any.
     """
@@ -66,8 +73,8 @@ class Processors(RowObserver):
     def on_add(self, row: int, generation: Generation) -> None:
         if not generation.has_processors and generation.request.constraint is None:
             return
-        asked_ids = self._exclusions.asked_by(generation) if self._exclusions else NOTHING
-        self._put(row, row_processors(generation, self._vocab_size, asked_ids))
+        requested_ids = self._exclusions.requested_ids(generation) if self._exclusions else NOTHING
+        self._put(row, make_row_processors(generation, self._vocab_size, requested_ids))
 
     def on_copy(self, source: int, target: int) -> None:
         processors = self.rows.get(source)
@@ -87,33 +94,39 @@ class Processors(RowObserver):
     def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
         """Set `scores.edited` if a row has scores to edit at this step, or must end with it."""
         is_open = scores.is_next & ~scores.is_chosen
-        editing = [(row, each) for row, each in self.rows.items() if is_open[row]]
-        changing = [(row, each.changes) for row, each in editing if each.changes]
-        banning = [(row, ids) for row, each in editing for ids in each.banned()]
-        matching = [(row, matcher) for row, each in editing for matcher in each.matchers]
-        growing = [
-            (row, each.stop_growth)
-            for row, each in editing
-            if each.stop_growth is not None and each.stop_growth.is_active
-        ]
-        edits = (*changing, *banning, *matching, *growing)
-        rows = {row for row, _ in edits}.union(ending_rows.tolist())
+        penalties: list[tuple[int, Penalties]] = []
+        bans: list[tuple[int, Array]] = []
+        matchers: list[tuple[int, Matcher]] = []
+        growths: list[tuple[int, StopGrowth]] = []
+        normalised_rows: list[int] = []
+        for row, processors in self.rows.items():
+            if is_open[row]:
+                if processors.penalties:
+                    penalties.append((row, processors.penalties))
+                bans += [(row, banned_ids) for banned_ids in processors.banned_ids()]
+                matchers += [(row, matcher) for matcher in processors.matchers]
+                if processors.stop_growth is not None and processors.stop_growth.is_active:
+                    growths.append((row, processors.stop_growth))
+                if processors.normalises:
+                    normalised_rows.append(row)
+        rows = {row for row, _ in (*penalties, *bans, *matchers, *growths)}
+        rows.update(ending_rows.tolist())
         if not rows:
             return
         scores.edited = edited = self._begin(scores, rows)
-        if changing:
-            _change(edited, scores.log_normaliser, changing)
-        if banning:
-            _ban(edited, banning, scores.fewest_scored)
-        for row, matcher in matching:  # dense: a grammar's mask covers the whole vocabulary
+        if penalties:
+            _penalize(edited, scores.log_normaliser, penalties)
+        if bans:
+            _ban(edited, bans, scores.fewest_scored)
+        for row, matcher in matchers:  # dense: a grammar's mask covers the whole vocabulary
             matcher.fill_mask(self._mask)
             np.copyto(edited.logp[row], -np.inf, where=~self._mask)
             edited.is_dead[row] = np.isneginf(edited.logp[row].max())
-        for row, stop_growth in growing:
+        for row, stop_growth in growths:
             stop_growth.apply(edited.logp[row], float(scores.log_normaliser[row]))
             edited.is_raised[row] = True
-        for row, each in editing:
-            if each.normalises and edited.is_edited[row] and not edited.is_dead[row]:
+        for row in normalised_rows:
+            if edited.is_edited[row] and not edited.is_dead[row]:
                 _normalise(edited, row)
 
     def _put(self, row: int, processors: RowProcessors | None) -> None:
@@ -128,18 +141,20 @@ class Processors(RowObserver):
         logp = scores.logp_of(np.flatnonzero(is_edited))
         for row in rows:
             self._logp[row] = logp[row]
-            asked_ids = self.rows[row].asked_ids if row in self.rows else NOTHING
-            if len(asked_ids):
-                same_row = np.full(len(asked_ids), row)
-                self._logp[row, asked_ids] = scores.of_tokens(same_row, asked_ids)
+            requested_ids = self.rows[row].requested_ids if row in self.rows else NOTHING
+            if len(requested_ids):
+                same_row = np.full(len(requested_ids), row)
+                self._logp[row, requested_ids] = scores.of_tokens(same_row, requested_ids)
                 is_raised[row] = True
         return Edited(is_edited, is_raised, is_dead, self._logp[: scores.num_rows])
 
 
-def _change(edited: Edited, log_normaliser: Array, changes: list[tuple[int, Changes]]) -> None:
-    changed = change(edited.logp, log_normaliser, changes)
-    edited.logp[changed.rows, changed.token_ids] = changed.after
-    edited.is_raised[changed.rows[changed.after > changed.before]] = True
+def _penalize(
+    edited: Edited, log_normaliser: Array, penalties: list[tuple[int, Penalties]]
+) -> None:
+    scores = apply_penalties(edited.logp, log_normaliser, penalties)
+    edited.logp[scores.rows, scores.token_ids] = scores.after
+    edited.is_raised[scores.rows[scores.after > scores.before]] = True
 
 
 def _ban(edited: Edited, bans: list[tuple[int, Array]], fewest_scored: int) -> None:

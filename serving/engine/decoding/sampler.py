@@ -12,19 +12,29 @@ import numpy as np
 from serving.engine.arrays import Array
 from serving.engine.decoding.sampling_filters import (
     LEAST_LOG,
-    NUM_PARAMS,
     FilteredRanking,
     FilteredWeights,
+    apply_filters,
+    rows_needing_ranking,
+)
+from serving.engine.decoding.sampling_inputs import (
+    NUM_PARAMS,
     RandomNumbers,
     SamplingInputs,
-    apply_filters,
-    need_ranking,
     sampling_column,
 )
 from serving.engine.decoding.scores import Edited, SampledTokens, Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import RowObserver
 
+ROUNDING = 1e-5  # larger than the rounding error of the sum of one row's float32 probabilities
+ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])
+LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
+BLOCK = 64  # tokens whose weights are summed before one of them is searched
+NUM_CANDIDATES = (256, 2048)  # filters rarely keep more tokens
+MAX_ROWS = 16  # at a time, so that they stay in the cache
+MAX_RANKED = 16384  # tokens at a time, in all rows
+ANY_WEIGHT = np.array([[0], [1e300]])  # the widest bounds
 # Positions whose random numbers are drawn at once. A block takes 2.4 us, most of it the call; the
 # numbers of a whole context of 131,072 tokens would take 2.6 ms of the engine's thread.
 RANDOM_BLOCK = 64
@@ -88,8 +98,8 @@ class Sampler(RowObserver):
             self._choose_edited(scores.edited, num_generated, tokens.token_ids)
             changed, drawn = np.flatnonzero(is_drawn | is_edited), drawn[~is_edited[drawn]]
         if len(drawn):
-            draws = self.draws(drawn, num_generated[drawn])
-            tokens.token_ids[drawn] = self._draw(scores, drawn, draws)
+            inputs = self.sampling_inputs(drawn, num_generated[drawn])
+            tokens.token_ids[drawn] = self._draw(scores, drawn, inputs)
         if len(changed):
             tokens.logprobs[changed] = scores.of_tokens(changed, tokens.token_ids[changed])
         return tokens
@@ -107,26 +117,30 @@ class Sampler(RowObserver):
         if len(drawn):
             window = np.empty((len(drawn), 0), np.int64)
             proposals = np.full(len(drawn), np.inf)
-            draws = self.draws(drawn, num_generated[drawn])
-            token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, draws)
+            inputs = self.sampling_inputs(drawn, num_generated[drawn])
+            token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, inputs)
 
-    def _draw(self, scores: Scores, rows: Array, draws: SamplingInputs) -> Array:
+    def _draw(self, scores: Scores, rows: Array, inputs: SamplingInputs) -> Array:
         """Draw from the window if it is enough, else from whole rows; i64 [rows]."""
         every = slice(None) if len(rows) == scores.num_rows else rows
         top_ids = scores.top_ids[every]
         ranks, proposals = draw_from_window(
-            scores.top_logp[every], self._vocab_size, draws, scores.excluded_probability(rows)
+            scores.top_logp[every], self._vocab_size, inputs, scores.excluded_probability(rows)
         )
         token_ids: Array = top_ids[np.arange(len(rows)), ranks]
-        left = np.flatnonzero(ranks < 0)
-        if len(left):
-            logp = scores.logp_of(rows[left])
-            token_ids[left] = self._whole_rows.draw(
-                logp, rows[left], top_ids[left], proposals[left], draws.of(left)
+        undecided = np.flatnonzero(ranks < 0)
+        if len(undecided):
+            logp = scores.logp_of(rows[undecided])
+            token_ids[undecided] = self._whole_rows.draw(
+                logp,
+                rows[undecided],
+                top_ids[undecided],
+                proposals[undecided],
+                inputs.select(undecided),
             )
         return token_ids
 
-    def draws(self, rows: Array, num_generated: Array) -> SamplingInputs:
+    def sampling_inputs(self, rows: Array, num_generated: Array) -> SamplingInputs:
         """Return the parameters and random numbers of rows that have generated `num_generated`
         tokens, i64 [len(rows)].
         """
@@ -143,13 +157,8 @@ class Sampler(RowObserver):
         self._blocks[row] = block
 
 
-ROUNDING = 1e-5  # larger than the rounding error of the sum of one row's float32 probabilities
-ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])
-LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
-
-
 def draw_from_window(
-    top_logp: Array, vocab_size: int, draws: SamplingInputs, excluded: Array | float = 0.0
+    top_logp: Array, vocab_size: int, inputs: SamplingInputs, excluded: Array | float = 0.0
 ) -> tuple[Array, Array]:
     """Return ranks, i64 [rows], -1 if the window is not enough; and the proposals, f64 [rows]:
     positions in the cumulative weights, where the likeliest token has the weight 1.
@@ -159,15 +168,15 @@ def draw_from_window(
     """
     logp = np.maximum(top_logp, LEAST_LOG, dtype=np.float64)
     logs = logp - logp[:, :1]
-    logs *= draws.exponents[:, None]
+    logs *= inputs.exponents[:, None]
     num_outside = vocab_size - logp.shape[1]
-    is_enough = draws.most_kept <= logp.shape[1]  # no token outside is kept
-    outside = 0.0 if is_enough else _weight_outside(logp, num_outside, draws.exponents, excluded)
+    is_enough = inputs.most_kept <= logp.shape[1]  # no token outside is kept
+    outside = 0.0 if is_enough else _weight_outside(logp, num_outside, inputs.exponents, excluded)
     ranking = FilteredRanking(logs, outside, num_outside)
-    apply_filters(ranking, draws)
-    proposals = draws.numbers * ranking.total[1]
+    apply_filters(ranking, inputs)
+    proposals = inputs.numbers * ranking.total[1]
     ranks = ranking.find(proposals)
-    is_drawn = proposals < np.minimum(ranking.total[0], ranking.ranked)
+    is_drawn = proposals < np.minimum(ranking.total[0], ranking.ranked_weight)
     for condition in ranking.conditions:
         is_drawn &= condition(ranks)
     return np.where(is_drawn, ranks, -1), proposals
@@ -196,13 +205,6 @@ def _weight_outside(
     return np.exp(log_outside)
 
 
-BLOCK = 64
-NUM_CANDIDATES = (256, 2048)  # filters rarely keep more tokens
-MAX_ROWS = 16  # at a time, so that they stay in the cache
-MAX_RANKED = 16384  # tokens at a time, in all rows
-ANY_WEIGHT = np.array([[0], [1e300]])  # the widest bounds
-
-
 class WholeRows:
     """Draws from whole rows, in preallocated memory: allocating arrays of this size costs more than
     the computation.
@@ -215,7 +217,7 @@ class WholeRows:
         self._parts = np.empty((MAX_ROWS, vocab_size), np.float32)
 
     def draw(
-        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: SamplingInputs
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, inputs: SamplingInputs
     ) -> Array:
         """Draw token ids, i64 [rows].
 
@@ -225,33 +227,33 @@ class WholeRows:
         proposals: f64 [rows], of a window that was not enough; infinite if there was none
         """
         token_ids = np.empty(len(rows), np.int64)
-        needs_ranking = need_ranking(draws)
-        for some in _parts_of(~needs_ranking, MAX_ROWS):
-            token_ids[some] = self._draw_by_blocks(
-                scores, rows[some], top_ids[some], proposals[some], draws.of(some)
+        needs_ranking = rows_needing_ranking(inputs)
+        for part in _split_rows(~needs_ranking, MAX_ROWS):
+            token_ids[part] = self._draw_by_blocks(
+                scores, rows[part], top_ids[part], proposals[part], inputs.select(part)
             )
-        left = needs_ranking
-        for count in self._counts if left.any() else ():
-            for some in _parts_of(left, min(MAX_ROWS, max(MAX_RANKED // count, 1))):
-                token_ids[some] = self._draw_among(
-                    count, scores, rows[some], proposals[some], draws.of(some)
+        undecided = needs_ranking
+        for count in self._counts if undecided.any() else ():
+            for part in _split_rows(undecided, min(MAX_ROWS, max(MAX_RANKED // count, 1))):
+                token_ids[part] = self._draw_among(
+                    count, scores, rows[part], proposals[part], inputs.select(part)
                 )
-            left = left & (token_ids < 0)
+            undecided = undecided & (token_ids < 0)
         return token_ids
 
     def _draw_by_blocks(
-        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: SamplingInputs
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, inputs: SamplingInputs
     ) -> Array:
         """Search the first tokens one by one, then the rest by blocks."""
         num_rows, window = top_ids.shape
         row, weights = np.arange(num_rows), self._weights[:num_rows]
-        _weigh(scores, rows, draws, out=weights[:, : self._vocab_size])
+        _weigh(scores, rows, inputs, out=weights[:, : self._vocab_size])
         first = weights[row[:, None], top_ids]
         weights[row[:, None], top_ids] = 0
         blocks = weights.reshape(num_rows, -1, BLOCK)
         groups = np.concatenate([first, np.einsum("rbi->rb", blocks)], axis=1, dtype=np.float64)
         sums = groups.cumsum(axis=1)
-        targets = draws.second_numbers * sums[:, -1]
+        targets = inputs.second_numbers * sums[:, -1]
         np.copyto(targets, proposals, where=proposals < sums[:, -1])
         group = (sums > targets[:, None]).argmax(axis=1)
         targets -= sums[row, group] - groups[row, group]
@@ -267,7 +269,7 @@ class WholeRows:
         scores: Array,
         rows: Array,
         proposals: Array,
-        draws: SamplingInputs,
+        inputs: SamplingInputs,
     ) -> Array:
         """Search the likeliest tokens, best first; -1 if their number is not enough."""
         parts = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
@@ -275,26 +277,26 @@ class WholeRows:
         if num_others:
             parts.partition(num_others, axis=1)
         ranked, others = np.sort(parts[:, num_others:], axis=1)[:, ::-1], parts[:, :num_others]
-        ranks = _draw_ranks(ranked, others, proposals, draws)
+        ranks = _draw_ranks(ranked, others, proposals, inputs)
         values = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
-        return np.where(ranks < 0, -1, _ids_of(values, ranked, ranks))
+        return np.where(ranks < 0, -1, _token_ids_at(values, ranked, ranks))
 
 
-def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
-    """Yield the wanted rows in parts of `size` rows."""
-    wanted = np.flatnonzero(is_wanted)
-    for start in range(0, len(wanted), size):
-        stop = min(start + size, len(wanted))
-        yield slice(start, stop) if len(wanted) == len(is_wanted) else wanted[start:stop]
+def _split_rows(is_selected: Array, size: int) -> Iterator[Array | slice]:
+    """Yield the selected rows in parts of `size` rows."""
+    selected = np.flatnonzero(is_selected)
+    for start in range(0, len(selected), size):
+        stop = min(start + size, len(selected))
+        yield slice(start, stop) if len(selected) == len(is_selected) else selected[start:stop]
 
 
-def _weigh(scores: Array, rows: Array, draws: SamplingInputs, out: Array) -> None:
+def _weigh(scores: Array, rows: Array, inputs: SamplingInputs, out: Array) -> None:
     """Compute weights: 1 for the likeliest token, 0 for tokens below a filter's threshold."""
     weights = np.take(scores, rows, axis=0, out=out, mode="clip")
     weights -= weights.max(axis=1)[:, None]
-    weights *= draws.exponents.astype(np.float32)[:, None]
+    weights *= inputs.exponents.astype(np.float32)[:, None]
     np.exp(weights, out=weights)
-    apply_filters(FilteredWeights(weights), draws)
+    apply_filters(FilteredWeights(weights), inputs)
 
 
 def _find_within(weights: Array, targets: Array) -> Array:
@@ -307,33 +309,33 @@ def _find_within(weights: Array, targets: Array) -> Array:
     return index
 
 
-def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: SamplingInputs) -> Array:
+def _draw_ranks(ranked: Array, others: Array, proposals: Array, inputs: SamplingInputs) -> Array:
     """Draw ranks, i64 [rows], -1 if the candidates are not enough.
 
     ranked: f32 [rows, candidates], best first
     others: f32 [rows, others], in any order; overwritten
     """
     logs = np.subtract(ranked, ranked[:, :1], dtype=np.float64)
-    logs *= draws.exponents[:, None]
+    logs *= inputs.exponents[:, None]
     np.maximum(logs, LEAST_LOG, out=logs)
     others -= ranked[:, :1]
-    others *= draws.exponents.astype(np.float32)[:, None]
-    is_of_interest = draws.most_kept > ranked.shape[1] or not others.size
+    others *= inputs.exponents.astype(np.float32)[:, None]
+    is_of_interest = inputs.most_kept > ranked.shape[1] or not others.size
     outside = np.einsum("rv->r", np.exp(others)) if is_of_interest else ANY_WEIGHT
     ranking = FilteredRanking(logs, outside, others.shape[1], others)
-    proposed, is_ranked = ranking.find(proposals), proposals < ranking.ranked
-    apply_filters(ranking, draws)
+    proposed, is_ranked = ranking.find(proposals), proposals < ranking.ranked_weight
+    apply_filters(ranking, inputs)
     is_certain = ranking.is_certain
-    is_drawn = is_certain & is_ranked & ranking.surely_has(proposed)
-    (least, most), seconds = ranking.total, draws.second_numbers * ranking.total[0]
+    is_drawn = is_certain & is_ranked & ranking.surely_keeps(proposed)
+    (least, most), seconds = ranking.total, inputs.second_numbers * ranking.total[0]
     is_missed = is_certain & ~is_drawn & (least == most)
-    is_missed &= is_ranked | (proposals >= most) | (most <= ranking.ranked)
-    is_missed &= seconds < ranking.ranked
+    is_missed &= is_ranked | (proposals >= most) | (most <= ranking.ranked_weight)
+    is_missed &= seconds < ranking.ranked_weight
     ranks = np.where(is_drawn, proposed, ranking.find(seconds))
     return np.where(is_drawn | is_missed, ranks, -1)
 
 
-def _ids_of(values: Array, ranked: Array, ranks: Array) -> Array:
+def _token_ids_at(values: Array, ranked: Array, ranks: Array) -> Array:
     """Return the token ids of these ranks; equal values are ranked by id, as in the step graph's
     window.
     """

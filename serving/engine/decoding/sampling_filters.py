@@ -9,20 +9,18 @@ with a second random number. This is rejection sampling, so the distribution is 
 ranking is not enough to decide, a longer one continues with the same proposal.
 
 All operations compute a row independently of the number of rows; there are no matrix products.
-Random numbers depend on their key alone: the generator is Philox, which is counter-based (Salmon et
-al., 2011).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from serving.engine.arrays import Array
-from serving.requests.parameters import FILTER_OPTIONS, GREEDY, SamplingParams
+from serving.engine.decoding.sampling_inputs import SamplingInputs
 
-LEAST_LOG = -1e4  # stands in for log 0; its weight is 0 all the same
+LEAST_LOG = -1e4  # in place of log 0: its weight is 0, too, and 0 times it is a number
 Condition = Callable[[Array], Array]
 
 
@@ -61,7 +59,7 @@ class FilteredRanking:
         self._row = np.arange(len(logs))
 
     @property
-    def ranked(self) -> Array:
+    def ranked_weight(self) -> Array:
         """Return the total weight of the tokens of the ranking, f64 [rows]."""
         return self.sums[:, -1]
 
@@ -70,7 +68,10 @@ class FilteredRanking:
         """Return bounds of the mean logarithm of the weight of a kept token, f64 [2, rows]."""
         least, most = self.total
         if self.others is None:
-            bounds, is_known = self._mean_log_bounds(), (least == most) | (least >= self.ranked)
+            bounds, is_known = (
+                self._mean_log_bounds(),
+                (least == most) | (least >= self.ranked_weight),
+            )
         else:
             bounds, is_known = np.tile(self.certain_mean_log(slice(None)), (2, 1)), least == most
         bounds[0, ~is_known], bounds[1, ~is_known] = -np.inf, 0
@@ -100,19 +101,19 @@ class FilteredRanking:
         lowest if all weights are equal, and lowest of all if they are 1 / e.
         """
         least, most = self.total
-        kept = np.where(self.sums <= most[:, None], self.weights, 0)
-        moment = np.einsum("rn,rn->r", kept, self.logs)
-        least_outside, most_outside = np.maximum(self.total - self.ranked, 0)
+        weights = np.where(self.sums <= most[:, None], self.weights, 0)
+        moment = np.einsum("rn,rn->r", weights, self.logs)
+        least_outside, most_outside = np.maximum(self.total - self.ranked_weight, 0)
         even = np.clip(self._num_outside / np.e, least_outside, most_outside)
         even_logs = np.log(np.maximum(even, 1e-300) / max(self._num_outside, 1))
         low = (moment + even * even_logs) / least
         return np.stack([low, np.minimum((moment + least_outside * self.logs[:, -1]) / most, 0)])
 
-    def sums_of(self, ranks: Array) -> Array:
+    def sums_at(self, ranks: Array) -> Array:
         sums: Array = self.sums[self._row, ranks]
         return sums
 
-    def weights_of(self, ranks: Array) -> Array:
+    def weights_at(self, ranks: Array) -> Array:
         weights: Array = self.weights[self._row, ranks]
         return weights
 
@@ -123,15 +124,15 @@ class FilteredRanking:
         ranks: Array = (self.sums > targets[:, None]).argmax(axis=1)
         return ranks
 
-    def surely_has(self, ranks: Array) -> Array:
+    def surely_keeps(self, ranks: Array) -> Array:
         """Return whether the tokens of these ranks are certainly kept, bool [rows]."""
         before = np.where(ranks > 0, self.sums[self._row, ranks - 1], 0)
-        return (before < self.total[0]) & (self.weights_of(ranks) > 0)
+        return (before < self.total[0]) & (self.weights_at(ranks) > 0)
 
     def cut_lighter(self, least: Array) -> None:
         """Remove the tokens with a weight below `least`, f64 [rows], which is at most 1."""
         num_lighter = (self.weights[:, ::-1] >= least[:, None]).argmax(axis=1)
-        total = np.tile(self.sums_of(self.sums.shape[1] - 1 - num_lighter), (2, 1))
+        total = np.tile(self.sums_at(self.sums.shape[1] - 1 - num_lighter), (2, 1))
         total[0, least <= 0] = np.inf  # all tokens are kept, also those outside
         total[1, num_lighter == 0] = np.inf  # some tokens outside may be kept
         self.lower_total(total)
@@ -160,7 +161,7 @@ class FilteredWeights:
         self.weights *= self.weights >= least[:, None]
 
 
-Left = FilteredRanking | FilteredWeights
+KeptTokens = FilteredRanking | FilteredWeights
 
 
 def cut_top_k(ranking: FilteredRanking, top_k: Array) -> None:
@@ -169,21 +170,23 @@ def cut_top_k(ranking: FilteredRanking, top_k: Array) -> None:
     """
     num_ranks = ranking.sums.shape[1]
     last = np.minimum(top_k, num_ranks).astype(np.int64) - 1
-    ranking.cut_lighter(np.where(top_k < np.inf, ranking.weights_of(last), 0))
-    np.minimum(ranking.total[1], ranking.ranked, out=ranking.total[1], where=top_k <= num_ranks)
+    ranking.cut_lighter(np.where(top_k < np.inf, ranking.weights_at(last), 0))
+    np.minimum(
+        ranking.total[1], ranking.ranked_weight, out=ranking.total[1], where=top_k <= num_ranks
+    )
 
 
 def cut_top_p(ranking: FilteredRanking, top_p: Array) -> None:
     limits = top_p * ranking.total
     last = (ranking.sums >= limits[:, :, None]).argmax(axis=2)
-    total = ranking.sums_of(last)
+    total = ranking.sums_at(last)
     beyond = np.stack([limits[0], limits[1] + ranking.weights[:, -1]])  # the limit lies outside
-    ranking.lower_total(np.where(limits <= ranking.ranked, total, beyond))
+    ranking.lower_total(np.where(limits <= ranking.ranked_weight, total, beyond))
 
 
-def cut_min_p(left: Left, min_p: Array) -> None:
+def cut_min_p(tokens: KeptTokens, min_p: Array) -> None:
     """Keep tokens by their weight: the likeliest one has the weight 1."""
-    left.cut_lighter(min_p)
+    tokens.cut_lighter(min_p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +206,15 @@ class SamplingFilter:
 def cut_typical(ranking: FilteredRanking, typical_p: Array) -> None:
     """Apply `typical_p`; if the tokens outside are not known, add a condition instead."""
     if ranking.others is not None:
-        _cut(ranking, typical_p)
+        _cut_typical_exactly(ranking, typical_p)
         return
     is_typical, mean_log = typical_p < 1, ranking.mean_log
     ranking.conditions.append(
-        lambda ranks: ~is_typical | _stays(ranking, ranks, mean_log, typical_p)
+        lambda ranks: ~is_typical | _is_surely_typical(ranking, ranks, mean_log, typical_p)
     )
 
 
-def _cut(ranking: FilteredRanking, typical_p: Array) -> None:
+def _cut_typical_exactly(ranking: FilteredRanking, typical_p: Array) -> None:
     rows = np.flatnonzero(typical_p < 1)
     logs, weights, sums = ranking.logs[rows], ranking.weights[rows], ranking.sums[rows]
     least, most = ranking.total[:, rows]
@@ -238,14 +241,16 @@ def _farthest(distances: Array, weights: Array, limits: Array) -> Array:
     return farthest
 
 
-def _stays(ranking: FilteredRanking, ranks: Array, mean_log: Array, typical_p: Array) -> Array:
+def _is_surely_typical(
+    ranking: FilteredRanking, ranks: Array, mean_log: Array, typical_p: Array
+) -> Array:
     """Return whether these tokens are certainly kept, bool [rows]: if all tokens that may be closer
     to the mean, which is known between bounds, weigh less than `typical_p`.
     """
     logs, row = ranking.logs, np.arange(len(ranking.logs))
     least, most = ranking.total
     low, high = mean_log
-    most_outside = np.maximum(most - ranking.ranked, 0)
+    most_outside = np.maximum(most - ranking.ranked_weight, 0)
     weights = np.where(ranking.sums <= most[:, None], ranking.weights, 0)
     drawn = logs[row, ranks]
     distance = np.maximum(np.abs(drawn - low), np.abs(drawn - high))
@@ -264,100 +269,16 @@ FILTERS = {
     "min_p": SamplingFilter(cut_min_p),
     "typical_p": SamplingFilter(cut_typical, needs_ranking=True),
 }
-_NEED_RANKING = np.array([each.needs_ranking for each in FILTERS.values()])
+_NEED_RANKING = np.array([sampling_filter.needs_ranking for sampling_filter in FILTERS.values()])
 
 
-MIN_TEMPERATURE = 1e-4
-NUM_PARAMS = 1 + len(FILTER_OPTIONS)
-_NAMES = [option.name for option in FILTER_OPTIONS]
-
-
-def sampling_column(params: SamplingParams, vocab_size: int) -> list[float]:
-    """Return the parameters of a row as numbers: 1 / temperature, then the values of the filters;
-    top_k is infinite if it is off.
-    """
-    values = {option.name: float(getattr(params, option.name)) for option in FILTER_OPTIONS}
-    if not 0 < params.top_k < vocab_size:
-        values["top_k"] = np.inf
-    return [1 / max(params.temperature, MIN_TEMPERATURE), *values.values()]
-
-
-NO_OP_VALUES = np.array(sampling_column(GREEDY, 1)[1:])[:, None]
-
-
-@dataclass(slots=True)
-class SamplingInputs:
-    """The parameters and random numbers of some rows.
-
-    params: f64 [parameters, rows], columns as made by `sampling_column`.
-    numbers, second_numbers: f64 [rows], uniform in [0, 1).
-    """
-
-    params: Array
-    numbers: Array
-    second_numbers: Array
-
-    def of(self, rows: Array | slice) -> "SamplingInputs":
-        return SamplingInputs(self.params[:, rows], self.numbers[rows], self.second_numbers[rows])
-
-    @property
-    def exponents(self) -> Array:
-        """Return 1 / temperature, f64 [rows]."""
-        return self.params[0]
-
-    @property
-    def is_on(self) -> Array:
-        """Return whether each filter is on, bool [filters, rows]."""
-        return self.params[1:] != NO_OP_VALUES
-
-    def values(self, name: str) -> Array:
-        """Return a filter's values, f64 [rows]."""
-        values: Array = self.params[1 + _NAMES.index(name)]
-        return values
-
-    @property
-    def filters(self) -> Iterator[tuple[str, Array]]:
-        """Yield the filters that are on in any row, in order: name, values f64 [rows]."""
-        for index in np.flatnonzero(self.is_on.any(axis=1)):
-            yield FILTER_OPTIONS[index].name, self.params[1 + index]
-
-    @property
-    def most_kept(self) -> float:
-        """Return the maximum number of tokens that top_k keeps in any row."""
-        return float(self.values("top_k").max())
-
-
-class RandomNumbers:
-    """The random numbers of any request, from any position on. Setting the state of a generator
-    takes a third of the time of making a generator.
-    """
-
-    def __init__(self) -> None:
-        self._philox = np.random.Philox(key=0)
-        self._generator = np.random.Generator(self._philox)
-        self._state = self._philox.state
-
-    def draw(self, seed: int, first: int, count: int) -> Array:
-        """Return the numbers of `count` positions of a request's stream, beginning with `first`:
-        f64 in [0, 1), two for each position, [count, 2].
-
-        seed: an unsigned 64-bit number, the key of the stream.
-        first: an even number, because one value of Philox's counter makes four numbers.
-        """
-        assert first % 2 == 0
-        self._state["state"]["key"][0] = seed
-        self._state["state"]["counter"][0] = first // 2
-        self._philox.state = self._state
-        return self._generator.random((count, 2))
-
-
-def apply_filters(left: Left, draws: SamplingInputs) -> None:
+def apply_filters(tokens: KeptTokens, inputs: SamplingInputs) -> None:
     """Apply all filters that are on in any row, in order."""
-    for name, values in draws.filters:
-        FILTERS[name].cut(left, values)
+    for name, values in inputs.filters:
+        FILTERS[name].cut(tokens, values)
 
 
-def need_ranking(draws: SamplingInputs) -> Array:
+def rows_needing_ranking(inputs: SamplingInputs) -> Array:
     """Return the rows with filters that work only on rankings, bool [rows]."""
-    needs: Array = draws.is_on[_NEED_RANKING].any(axis=0)
+    needs: Array = inputs.is_on[_NEED_RANKING].any(axis=0)
     return needs

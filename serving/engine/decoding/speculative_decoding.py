@@ -30,6 +30,15 @@ from serving.engine.states.kind import NEXT
 from serving.engine.states.store import StateStore
 
 LENGTHS = (3, 2)  # numbers of last tokens to look up, the longest match first
+FIRST_RATE = 0.5  # of a new row's drafted tokens, that it takes
+LEARNING_RATE = 1 / 8  # the rate follows about the last eight tokens
+PACE = 1.03  # step up or down towards each measurement, which converges to the median
+PATIENCE = 100  # after this many refused drafts one is verified, to measure again
+LEAST_GAIN = 1.1  # so that it also pays for the search for drafts
+NUM_AFTER = 2  # steps that a verification slows down
+LONGEST = 8  # verifications that are measured together
+# At 16 rows, a run of four tokens each takes three times as long as a run of one token each.
+MAX_ROWS = 8
 
 
 class Lookup:
@@ -44,10 +53,10 @@ class Lookup:
             self.add(token_id)
 
     def add(self, token_id: int) -> None:
-        tokens, place = self._tokens, len(self._tokens)
+        tokens, position = self._tokens, len(self._tokens)
         for length in LENGTHS:
-            if place >= length:
-                self._following[tuple(tokens[-length:])] = place
+            if position >= length:
+                self._following[tuple(tokens[-length:])] = position
         tokens.append(token_id)
 
     def draft(self, count: int) -> list[int]:
@@ -57,14 +66,10 @@ class Lookup:
         """
         tokens = self._tokens
         for length in LENGTHS:
-            place = self._following.get(tuple(tokens[-length:]))
-            if place is not None:
-                return (tokens[place : place + count] * count)[:count]
+            position = self._following.get(tuple(tokens[-length:]))
+            if position is not None:
+                return (tokens[position : position + count] * count)[:count]
         return []
-
-
-FIRST_RATE = 0.5  # of a new row
-LEARNING_RATE = 1 / 8
 
 
 @dataclass(slots=True, eq=False)
@@ -72,19 +77,19 @@ class Draft:
     """The draft of one row.
 
     tokens: empty if there is no draft.
-    place: length of the row when the tokens were drafted.
+    row: its row in the run that verifies it.
     rate: recent fraction of drafted tokens that the row took.
-    is_followed: whether it has taken all drafted tokens so far.
+    is_accepted: whether it has taken all drafted tokens so far.
     """
 
     lookup: Lookup
-    place: int = 0
+    row: int = 0
     tokens: list[int] = field(default_factory=list)
     rate: float = FIRST_RATE
-    is_followed: bool = False
+    is_accepted: bool = False
 
     @property
-    def num_hoped(self) -> float:
+    def num_expected(self) -> float:
         """Return the expected number of accepted tokens: the i-th is accepted with the i-th power
         of the rate (Leviathan et al. 2023, equation 1).
         """
@@ -96,11 +101,11 @@ class Draft:
         """
         self.lookup.add(token_id)
         if turn >= len(self.tokens):
-            self.is_followed = False
+            self.is_accepted = False
             return False
-        self.is_followed = self.tokens[turn] == token_id
-        self.rate += LEARNING_RATE * (self.is_followed - self.rate)
-        return self.is_followed
+        self.is_accepted = self.tokens[turn] == token_id
+        self.rate += LEARNING_RATE * (self.is_accepted - self.rate)
+        return self.is_accepted
 
 
 class Drafts(RowObserver):
@@ -121,8 +126,8 @@ class Drafts(RowObserver):
         return [self._drafts[row] for row in range(self._batch.num_rows)]
 
     def on_add(self, row: int, generation: Generation) -> None:
-        known = generation.prefix_ids[: self._batch.total_lengths[row]]
-        self._drafts[row] = Draft(Lookup(known))
+        token_ids = generation.prefix_ids[: self._batch.total_lengths[row]]
+        self._drafts[row] = Draft(Lookup(token_ids))
 
     def on_copy(self, source: int, target: int) -> None:
         """Share the draft: only beam searches copy rows, and they have no drafts."""
@@ -139,7 +144,7 @@ class Drafts(RowObserver):
             self.num_hits += self._drafts[row].take(int(decision.token_ids[row]), self.turn)
         self.turn += 1
 
-    def draw_up(self) -> float:
+    def make_drafts(self) -> float:
         """Make drafts for all rows; return the expected number of accepted tokens. A row's last
         token, which may be forced, and tokens given in advance are not drafted.
         """
@@ -147,12 +152,12 @@ class Drafts(RowObserver):
         num_rows = batch.num_rows
         num_left = (batch.max_generated[:num_rows] - batch.num_generated[:num_rows]).tolist()
         self.turn = self.num_hits = 0
-        num_hoped = 0.0
+        num_expected = 0.0
         for row, draft in enumerate(self.rows):
             room = 0 if batch.num_forced[row] else min(num_left[row] - 2, self._max_tokens)
-            draft.place, draft.tokens = row, draft.lookup.draft(room) if room > 0 else []
-            num_hoped += draft.num_hoped
-        return num_hoped
+            draft.row, draft.tokens = row, draft.lookup.draft(room) if room > 0 else []
+            num_expected += draft.num_expected
+        return num_expected
 
     def drop(self) -> None:
         """Remove all drafts."""
@@ -194,10 +199,11 @@ class DraftVerifier:
 
     def scores(self, drafts: Sequence[Draft], turn: int) -> Scores:
         """Return the scores of the current rows after `turn` tokens of their drafts."""
-        places, count = [draft.place for draft in drafts], self.num_tokens
-        rows: slice | Array = np.array(places) * count + turn
-        if places == list(range(len(places))):  # then the arrays need no copies
-            rows = slice(turn, len(places) * count, count)
+        count = self.num_tokens
+        rows_of_run = [draft.row for draft in drafts]
+        rows: slice | Array = np.array(rows_of_run) * count + turn
+        if rows_of_run == list(range(len(drafts))):  # then the arrays need no copies
+            rows = slice(turn, len(drafts) * count, count)
         scored, *window = (array[rows] for array in self._scores.values())
         memory = self._whole_rows[: len(scored)]
         return Scores(scored, *window, are_logits=self._are_logits, memory=memory)
@@ -219,13 +225,6 @@ class DraftVerifier:
         return inputs, outputs
 
 
-PACE = 1.03  # step up or down towards each measurement, which converges to the median
-PATIENCE = 100  # after this many refused drafts one is verified, to measure again
-LEAST_GAIN = 1.1  # pays for the search for drafts
-NUM_AFTER = 2  # steps that a verification slows down
-LONGEST = 8  # verifications that are measured together
-
-
 class Costs:
     """Seconds of steps, for each number of rows: of the run, and of the host's work for
     each token.
@@ -235,22 +234,22 @@ class Costs:
         self._of_rows: dict[int, Cost] = {}
         self._last = Cost()
 
-    def note(self, is_verified: bool, num_rows: int, seconds: float) -> None:
+    def record(self, is_verified: bool, num_rows: int, seconds: float) -> None:
         """Record the duration of a step."""
         cost = self._of_rows.setdefault(num_rows, Cost())
         if cost is not self._last:
-            self._last.break_off()
+            self._last.discard_series()
             self._last = cost
-        cost.note(is_verified, seconds)
+        cost.record(is_verified, seconds)
 
-    def pays(self, num_rows: int, num_hoped: float) -> bool:
+    def is_worthwhile(self, num_rows: int, num_expected: float) -> bool:
         """Return whether the expected tokens are worth the longer step. Unmeasured cases
         are tried.
         """
-        if not num_hoped:
+        if not num_expected:
             return False
         cost = self._of_rows.get(num_rows)
-        return cost is None or cost.pays((num_rows + num_hoped) / num_rows)
+        return cost is None or cost.is_worthwhile((num_rows + num_expected) / num_rows)
 
 
 @dataclass(slots=True, eq=False)
@@ -269,23 +268,23 @@ class Cost:
     num_refused: int = 0
     is_new: bool = True
 
-    def note(self, is_verified: bool, seconds: float) -> None:
+    def record(self, is_verified: bool, seconds: float) -> None:
         if is_verified:
             self.series.append(seconds)
             self.num_after = 0
         elif not self.series:
-            self.plain = _followed(self.plain, seconds)
+            self.plain = _follow_median(self.plain, seconds)
         else:
             self.num_after += 1
             self.series[-1] += seconds - (self.plain or seconds)
         if self.num_after == NUM_AFTER or len(self.series) == LONGEST:
-            self._sum_up()
+            self._update_median()
 
-    def break_off(self) -> None:
+    def discard_series(self) -> None:
         """Discard verifications whose following steps were not all measured."""
         self.series, self.num_after = [], 0
 
-    def pays(self, gain: float) -> bool:
+    def is_worthwhile(self, gain: float) -> bool:
         """Return whether a verification saves time if it multiplies a step's tokens by `gain`."""
         if self.plain is None or self.verified is None:
             return self.plain is not None
@@ -293,25 +292,20 @@ class Cost:
         self.num_refused = 0 if is_worth_it else (self.num_refused + 1) % PATIENCE
         return self.num_refused == 0
 
-    def _sum_up(self) -> None:
+    def _update_median(self) -> None:
         """Update the median; the first verification of all is skipped because it takes longer than
         others.
         """
         if not self.is_new:
-            self.verified = _followed(self.verified, sum(self.series) / len(self.series))
+            self.verified = _follow_median(self.verified, sum(self.series) / len(self.series))
         self.is_new = False
-        self.break_off()
+        self.discard_series()
 
 
-def _followed(known: float | None, seconds: float) -> float:
-    if known is None:
+def _follow_median(median: float | None, seconds: float) -> float:
+    if median is None:
         return seconds
-    return known * PACE if seconds > known else known / PACE
-
-
-MAX_ROWS = (
-    8  # at 16 rows, a run of four tokens each takes three times as long as a run of one token each
-)
+    return median * PACE if seconds > median else median / PACE
 
 
 class Speculation:
@@ -353,7 +347,7 @@ class Speculation:
         if num_rows > self._max_rows or cannot_draft.any():
             self._drafts.drop()
             return False
-        return self._costs.pays(num_rows, self._drafts.draw_up())
+        return self._costs.is_worthwhile(num_rows, self._drafts.make_drafts())
 
     def launch(self, wants_logp: bool) -> int:
         """Run the rows with their drafts; return the number of drafted tokens."""
@@ -362,14 +356,14 @@ class Speculation:
         self.is_verifying = self._has_verified = True
         return sum(len(draft.tokens) for draft in drafts)
 
-    def note_step(self, num_rows: int, seconds: float) -> None:
+    def record_step(self, num_rows: int, seconds: float) -> None:
         """Record the duration of a step over `num_rows` rows."""
         if num_rows <= self._max_rows:
-            self._costs.note(self._has_verified, num_rows, seconds)
+            self._costs.record(self._has_verified, num_rows, seconds)
 
     def has_more_scores(self) -> bool:
         """Return whether the last run has scored more tokens of some row."""
-        if self.is_verifying and any(draft.is_followed for draft in self._drafts.rows):
+        if self.is_verifying and any(draft.is_accepted for draft in self._drafts.rows):
             return True
         self.abandon()
         return False
@@ -379,7 +373,7 @@ class Speculation:
         drafts = self._drafts.rows
         scores = self._verifier.scores(drafts, self._drafts.turn)
         if self._drafts.turn:
-            scores.is_next = np.array([draft.is_followed for draft in drafts])
+            scores.is_next = np.array([draft.is_accepted for draft in drafts])
         return scores
 
     def abandon(self) -> None:

@@ -25,7 +25,7 @@ from serving.engine.attention_query import (
 )
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.scores import Scores, allocate_window
-from serving.engine.decoding.shortlist import Shortlists, ShortScores
+from serving.engine.decoding.shortlist import Shortlists, ShortlistScores
 from serving.engine.rows import Batch, RowObserver
 from serving.engine.runtime.encoder import Encoder
 from serving.engine.runtime.graph import Graphs, Run
@@ -163,7 +163,7 @@ class ModelRunner:
         if shortlists is None:
             scores = Scores(scored, *window, are_logits=are_logits, memory=memory)
         else:
-            scores = ShortScores(scored, *window, are_logits=are_logits, memory=memory)
+            scores = ShortlistScores(scored, *window, are_logits=are_logits, memory=memory)
             scores.shortlists = shortlists.ids[rows]
         scores.attention = self._launched_attention
         return scores
@@ -226,7 +226,7 @@ class ModelRunner:
         graph_span = None
         if outputs.attention:
             assert self._attention is not None
-            num_attended = self._attention.attended(outputs.num_attended)
+            num_attended = self._attention.round_up_attended(outputs.num_attended)
             outputs = replace(outputs, num_attended=num_attended)
             graph_span = AttentionSpan(self.states.span, num_attended)
             attention = self._attention.outputs(outputs.attention, num_rows, graph_span)
@@ -248,7 +248,7 @@ class ModelRunner:
         widths = shortlists.fit(num_rows)
         if widths != self._shortlist_widths:
             self._shortlist_widths = widths
-            self._scores[self._manifest.scores.name] = shortlists.scored
+            self._scores[self._manifest.scores.name] = shortlists.score_buffer
             self._bound.clear()
 
     @cached_property
@@ -258,7 +258,7 @@ class ModelRunner:
         """
         scores = self._manifest.scores
         if self._shortlists is not None:
-            scored = self._shortlists.scored
+            scored = self._shortlists.score_buffer
         else:
             scored = np.zeros((self._num_rows, int(scores.shape[1])), np.float32)
         return {scores.name: scored, **allocate_window(self._manifest, self._num_rows)}

@@ -203,7 +203,7 @@ class EngineQueue:
         self.num_rows = 0
         self.events: list[Event] = []
         self._scheduler, self._job_size, self._leave = scheduler, job_size, leave
-        self._taken: dict[str, Generation] = {}
+        self._running: dict[str, Generation] = {}
         self._deadlines = RemovableHeap()
 
     @property
@@ -214,7 +214,7 @@ class EngineQueue:
     @property
     def has_work(self) -> bool:
         """Return whether the engine has generations, or events, or may take a generation."""
-        if self._taken or self.events:
+        if self._running or self.events:
             return True
         if not self._scheduler.waiting:
             return False
@@ -252,7 +252,7 @@ class EngineQueue:
         """Take the generations whose sources are encoded before the next step: as many as free rows
         and the token budget allow, at least one if a row is free.
         """
-        taken: list[Generation] = []
+        generations: list[Generation] = []
         num_tokens, most = 0, self._scheduler.config.max_encode_tokens
         with self._scheduler.lock:
             if self._scheduler.job_queues.large_jobs:
@@ -260,11 +260,11 @@ class EngineQueue:
             while (candidate := self.first) is not None:
                 num_free -= candidate.num_rows
                 num_tokens += encode_span(candidate)
-                if num_free < 0 or (taken and num_tokens > most):
+                if num_free < 0 or (generations and num_tokens > most):
                     break
                 self._take(candidate, is_next=True)
-                taken.append(candidate)
-        return taken
+                generations.append(candidate)
+        return generations
 
     def take_events(self) -> list[Event]:
         """Return and remove all events."""
@@ -274,7 +274,7 @@ class EngineQueue:
     def end(self, generation: Generation, final_event: FinalEvent) -> None:
         """End a generation that has left the engine."""
         with self._scheduler.lock:
-            del self._taken[generation.request_id]
+            del self._running[generation.request_id]
             if generation.deadline is not None:
                 self._deadlines.remove(generation)
             self.num_rows -= generation.num_rows
@@ -287,7 +287,7 @@ class EngineQueue:
             waiting = self._scheduler.waiting.get(request_id)
             if waiting is not None:
                 self._take(waiting, is_next=False)
-            generation = self._taken.get(request_id)
+            generation = self._running.get(request_id)
         if generation is not None:
             self._abort(generation)
 
@@ -296,7 +296,7 @@ class EngineQueue:
         with self._scheduler.lock:
             for generation in [*self._scheduler.waiting.values()]:
                 self._take(generation, is_next=False)
-        for generation in [*self._taken.values()]:
+        for generation in [*self._running.values()]:
             self._abort(generation)
 
     def expire(self, now: float) -> int:
@@ -331,7 +331,7 @@ class EngineQueue:
     def _take(self, generation: Generation, is_next: bool) -> None:
         """Take a waiting generation; is_next: see `Scheduler.remove`. The caller has the lock."""
         self._scheduler.remove(generation, is_next)
-        self._taken[generation.request_id] = generation
+        self._running[generation.request_id] = generation
         if generation.deadline is not None:
             self._deadlines.add((generation.deadline,), generation)
         self.num_rows += generation.num_rows

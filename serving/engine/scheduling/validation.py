@@ -15,7 +15,7 @@ from serving.engine.attention_query import (
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError, TooManyTokens
-from serving.requests.parameters import SamplingParams, TokenIds
+from serving.requests.parameters import BeamParams, TokenIds
 from serving.requests.request import GenerationRequest, Ids, Picture
 
 
@@ -50,7 +50,7 @@ class RequestValidator:
         self._stop_ids = frozenset(manifest.tokens.stop)
         self._last_id = manifest.tokens.forced_eos
         self._vocab_size = manifest.vocab_size
-        self._source_vocab_size = manifest.source_vocab_size
+        self._source_vocab_size = manifest.source_vocab_size or manifest.vocab_size
         self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
@@ -58,33 +58,56 @@ class RequestValidator:
         then ends by length.
         """
         self._check_source(request)
-        self._check_all_ids(request)
+        self._check_target_ids(request)
         if request.num_rows > self._slots:
             message = f"must be at most {self._slots}, the rows of one batch here"
             raise RequestError("num_beams", request.num_rows, message)
+
         prompt_ids = request.prompt_ids
         if not request.is_whole:
             prompt_ids = self._prompt_prefix + prompt_ids
-        room = self._room(prompt_ids, request)
+        if not prompt_ids:
+            raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
         num_prefix_tokens = len(prompt_ids) + len(request.forced_ids)
-        wanted = request.max_new_tokens
-        max_new_tokens = room if wanted is None else min(wanted, room)
+        room = self._max_target_tokens - num_prefix_tokens
+        if room < (0 if request.max_new_tokens == 0 else 1):
+            field = "forced_ids" if request.forced_ids else "prompt_ids"
+            message = f"too many tokens: at most {self._max_target_tokens - 1} fit"
+            raise TooManyTokens(field, num_prefix_tokens, message)
+        max_new_tokens = room
+        if request.max_new_tokens is not None:
+            max_new_tokens = min(request.max_new_tokens, room)
+
         own_stop_ids = frozenset(request.stop_token_ids)
         stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
+        sampling, seed = request.sampling, 0
+        if not sampling.is_greedy:
+            seed = secrets.randbits(64) if sampling.seed is None else sampling.seed % 2**64
+        shortlist = request.shortlist
+        if shortlist is not None:
+            shortlist = self._extend_shortlist(shortlist, request, stop_ids)
+        selections: tuple[HeadSelection, ...] = ()
+        if request.attention_queries:
+            selections = self._select_heads(request, num_prefix_tokens + max_new_tokens)
+        alignment = None
+        if request.alignment_heads is not None:
+            alignment = select_alignment_heads(request.alignment_heads, self._manifest)
+        elif request.beam is not None and request.beam.coverage_penalty:
+            alignment = self._select_coverage_heads(request.beam)
         return Generation(
             request,
             prompt_ids,
             max_new_tokens=max_new_tokens,
             stop_ids=stop_ids,
             has_own_stops=bool(own_stop_ids) or request.ignore_eos,
-            seed=_seed(request.sampling),
+            seed=seed,
             submitted_at=now,
             deadline=self._deadline(request, now),
-            shortlist=self._shortlist(request, stop_ids),
+            shortlist=shortlist,
             last_id=None if request.ignore_eos else self._last_id,
             model_processors=self._manifest.logits_processors,
-            selections=self._selections(request, num_prefix_tokens + max_new_tokens),
-            alignment=self._alignment(request),
+            selections=selections,
+            alignment=alignment,
         )
 
     def _deadline(self, request: GenerationRequest, now: float) -> float | None:
@@ -92,7 +115,9 @@ class RequestValidator:
         started = now if request.job_accepted_at is None else request.job_accepted_at
         return None if timeout is None else started + timeout
 
-    def _selections(self, request: GenerationRequest, num_target: int) -> tuple[HeadSelection, ...]:
+    def _select_heads(
+        self, request: GenerationRequest, num_target: int
+    ) -> tuple[HeadSelection, ...]:
         """Return the heads of a request's attention queries. Raises RequestError if they have too
         many weights.
         """
@@ -101,31 +126,26 @@ class RequestValidator:
         extent.check(selections, self._manifest.attention_shapes)
         return selections
 
-    def _alignment(self, request: GenerationRequest) -> HeadSelection | None:
-        """Return the heads whose mean is reported. A coverage penalty needs them too."""
-        if request.alignment_heads is not None:
-            return select_alignment_heads(request.alignment_heads, self._manifest)
-        if request.beam is None or not request.beam.coverage_penalty:
-            return None
+    def _select_coverage_heads(self, beam: BeamParams) -> HeadSelection:
+        """Return the heads that a coverage penalty reads."""
         if not self._manifest.num_attention_heads:
             message = "this model has no attention over its source"
-            raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
+            raise RequestError("coverage_penalty", beam.coverage_penalty, message)
         return select_alignment_heads((), self._manifest)
 
-    def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
+    def _extend_shortlist(
+        self, shortlist: Ids, request: GenerationRequest, stop_ids: frozenset[int]
+    ) -> Ids | None:
         """Return the tokens to score: the request's shortlist and all tokens that the request
-        names, padded to a multiple of the window; with a grammar the whole vocabulary.
+        names, at least as many as the window has; with a grammar the whole vocabulary.
         """
-        shortlist = request.shortlist
-        if shortlist is None:
-            return None
         self._check_shortlist(shortlist)
         if request.constraint is not None:
             return None
-        named = np.array(sorted(stop_ids | named_ids(request)), np.int64)
-        places = np.minimum(np.searchsorted(shortlist, named), len(shortlist) - 1)
-        if (shortlist[places] != named).any():
-            shortlist = np.union1d(shortlist, named)
+        required_ids = np.array(sorted(stop_ids | named_ids(request)), np.int64)
+        places = np.minimum(np.searchsorted(shortlist, required_ids), len(shortlist) - 1)
+        if (shortlist[places] != required_ids).any():
+            shortlist = np.union1d(shortlist, required_ids)
         if len(shortlist) < self._window:
             shortlist = np.union1d(shortlist, np.arange(self._window))
         return shortlist
@@ -136,20 +156,7 @@ class RequestValidator:
             raise RequestError("shortlist", len(shortlist), message)
         if not len(shortlist) or (np.diff(shortlist) <= 0).any():
             raise RequestError("shortlist", len(shortlist), "must be ascending and not empty")
-        self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])))
-
-    def _room(self, prompt_ids: TokenIds, request: GenerationRequest) -> int:
-        """Return the number of tokens that may still be generated."""
-        if not prompt_ids:
-            raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
-        num_prefix_tokens = len(prompt_ids) + len(request.forced_ids)
-        ends_by_itself = request.max_new_tokens == 0
-        room = self._max_target_tokens - num_prefix_tokens
-        if room < (0 if ends_by_itself else 1):
-            field = "forced_ids" if request.forced_ids else "prompt_ids"
-            message = f"too many tokens: at most {self._max_target_tokens - 1} fit"
-            raise TooManyTokens(field, num_prefix_tokens, message)
-        return room
+        self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])), self._vocab_size)
 
     def _check_source(self, request: GenerationRequest) -> None:
         source_ids, spec = request.source_ids, self._manifest.picture
@@ -179,27 +186,24 @@ class RequestValidator:
             message = f"must have {size} x {size} pixels and {self._max_source_tokens} positions"
             raise RequestError("picture", num_bytes, message)
 
-    def _check_all_ids(self, request: GenerationRequest) -> None:
+    def _check_target_ids(self, request: GenerationRequest) -> None:
         processors = request.processors
-        self._check_ids("prompt_ids", request.prompt_ids)
-        self._check_ids("forced_ids", request.forced_ids)
-        self._check_ids("stop_token_ids", request.stop_token_ids)
-        self._check_ids("logit_bias", tuple(token_id for token_id, _ in processors.logit_bias))
-        self._check_ids("allowed_ids", processors.allowed_ids or ())
-        for word in processors.bad_words:
-            self._check_ids("bad_words", word)
+        for name, token_ids in (
+            ("prompt_ids", request.prompt_ids),
+            ("forced_ids", request.forced_ids),
+            ("stop_token_ids", request.stop_token_ids),
+            ("logit_bias", tuple(token_id for token_id, _ in processors.logit_bias)),
+            ("allowed_ids", processors.allowed_ids),
+            *(("bad_words", word) for word in processors.bad_words),
+        ):
+            if token_ids:
+                self._check_ids(name, token_ids, self._vocab_size)
 
-    def _check_ids(self, name: str, ids: TokenIds, vocab_size: int | None = None) -> None:
-        size = vocab_size or self._vocab_size
-        if ids and not 0 <= min(ids) <= max(ids) < size:
-            wrong = next(i for i in ids if not 0 <= i < size)
-            raise RequestError(name, wrong, f"no such token: ids go from 0 to {size - 1}")
-
-
-def _seed(sampling: SamplingParams) -> int:
-    if sampling.is_greedy:
-        return 0
-    return secrets.randbits(64) if sampling.seed is None else sampling.seed % 2**64
+    def _check_ids(self, name: str, ids: TokenIds, vocab_size: int) -> None:
+        if not 0 <= min(ids) <= max(ids) < vocab_size:
+            unknown_id = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
+            message = f"no such token: ids go from 0 to {vocab_size - 1}"
+            raise RequestError(name, unknown_id, message)
 
 
 class EncodingRequestValidator(RequestValidator):
@@ -223,7 +227,7 @@ class EncodingRequestValidator(RequestValidator):
             seed=0,
             submitted_at=now,
             deadline=self._deadline(request, now),
-            selections=self._selections(request, self._num_hops()),
+            selections=self._select_heads(request, self._num_hops()),
         )
 
     def _num_hops(self) -> int:

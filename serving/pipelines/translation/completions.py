@@ -49,9 +49,9 @@ class TranslatingGenerator:
         Raises RequestError for options that only language models have.
         """
         _check(self.card.name, job)
-        wanted = self._job(job)
-        step = job.num_choices if wanted.num_alternatives else 1
-        async with aclosing(self._translator.stream(wanted)) as items:
+        translation_job = self._translation_job(job)
+        step = job.num_choices if translation_job.num_alternatives else 1
+        async with aclosing(self._translator.stream(translation_job)) as items:
             async for item in items:
                 if isinstance(item, TranslationDelta):
                     yield CompletionDelta(item.text * step, item.piece)
@@ -59,12 +59,12 @@ class TranslatingGenerator:
                 for last in _last_deltas(job, item, step):
                     yield last
 
-    def _job(self, job: CompletionJob) -> TranslationJob:
+    def _translation_job(self, job: CompletionJob) -> TranslationJob:
         searches = job.decoding.beam is not None and job.num_choices > 1
-        times = 1 if searches else job.num_choices
+        num_copies = 1 if searches else job.num_choices
         return TranslationJob(
             job.request_id,
-            tuple(text for text in self._texts for _ in range(times)),
+            tuple(text for text in self._texts for _ in range(num_copies)),
             self._source,
             self._target,
             _with_all_hypotheses(job.decoding) if searches else job.decoding,

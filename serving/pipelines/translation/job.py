@@ -106,18 +106,24 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
 
     @property
     def needs_attention(self) -> bool:
-        return bool(self.uses_of_attention)
+        """Return whether attention decides what the translation is, or what is said of it."""
+        return (
+            self.returns_alignments
+            or self.returns_attention
+            or self.placeholders is not None
+            or self.replaces_unknown
+        )
 
     @property
     def uses_of_attention(self) -> list[str]:
         """Return the names of its fields that need the model's attention, as clients write them."""
-        asked = {
+        uses = {
             "alignments": self.returns_alignments,
             "return_attention": self.returns_attention,
             "placeholders": self.placeholders is not None,
             "replace_unknown": self.replaces_unknown,
         }
-        return [field for field, is_asked in asked.items() if is_asked]
+        return [field for field, is_asked in uses.items() if is_asked]
 
 
 @dataclass(frozen=True, slots=True)

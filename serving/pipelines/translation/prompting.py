@@ -9,7 +9,7 @@ from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
-from serving.pipelines.completion_requests import load_chat_template
+from serving.pipelines.completion.prompts import load_chat_template
 from serving.pipelines.translation.tokenizer_pair import SpecialTokens
 from serving.text.chat_template import Chat
 from serving.text.languages import full_language_name

@@ -97,10 +97,10 @@ class TextSegmenter:
         pair = source, target
         if pair not in self._special_tokens:
             if self._prompts is None:
-                made = SpecialTokens.for_languages(self._tokens, source, target)
+                special_tokens = SpecialTokens.for_languages(self._tokens, source, target)
             else:
-                made = self._prompts.special_tokens(source, target)
-            self._special_tokens[pair] = made
+                special_tokens = self._prompts.special_tokens(source, target)
+            self._special_tokens[pair] = special_tokens
         return self._special_tokens[pair]
 
     def check_number(self, parts: Sequence[object], name: str) -> None:

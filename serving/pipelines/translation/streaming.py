@@ -17,10 +17,12 @@ from serving.requests.request import (
     GenerationRequest,
     TokenEvent,
 )
+from serving.text.end_marks import SENTENCE_END_MARKS
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Detokenizer, Tokenizer
 
-_MAY_BE_LEFT_OUT = " \u00a0\u202f.!?…。！？"  # at the end, where the source has no mark there
+# At the end of a translation whose source has no mark there.
+_MAY_BE_LEFT_OUT = " \u00a0\u202f" + SENTENCE_END_MARKS
 References = Mapping[int, str | None]
 
 
@@ -52,8 +54,8 @@ class GrowingSentence:
 
     def take(self) -> str:
         """Return the certain text that was not sent yet."""
-        news, self._num_sent = self._certain[self._num_sent :], len(self._certain)
-        return news
+        unsent, self._num_sent = self._certain[self._num_sent :], len(self._certain)
+        return unsent
 
 
 @dataclass(slots=True)
@@ -110,7 +112,7 @@ class GrowingTexts:
         sentences = [
             next(waiting)
             if segment.fixed_translation is None
-            else _finished(segment.fixed_translation, tokenizer)
+            else _finish_sentence(segment.fixed_translation, tokenizer)
             for segment in plan.segments
         ]
         self._texts = list(_texts(plan.layouts, sentences))
@@ -157,7 +159,7 @@ class GrowingTexts:
             sentence.finish(rendering.text, rendering.reason)
 
 
-def _finished(text: str, tokenizer: Tokenizer) -> GrowingSentence:
+def _finish_sentence(text: str, tokenizer: Tokenizer) -> GrowingSentence:
     sentence = GrowingSentence(tokenizer, None)
     sentence.finish(text, FinishReason.STOP)
     return sentence

@@ -78,19 +78,24 @@ class AlignedTranslation:
         return find_words(self.text, HYPHENATED_WORD)
 
     def next_places(
-        self, wanted: WantedTerms, given_up: Sequence[MatchedTerm]
+        self, terms: WantedTerms, given_up: Sequence[MatchedTerm]
     ) -> tuple[MatchedTerm, list[ReplaceableWords]] | None:
         """Return the missing term that belongs leftmost, with the places for it; None if no term
         is missing.
         """
-        taken = wanted.find_in(self.text)
-        found = []
-        for term in wanted.missing(self.text):
-            own = [span for span, translations in taken if translations == term.translations]
-            if term not in given_up and not self._attends(own, term):
-                places = self._places(term, [span for span, _ in taken])
-                found += [(places[0].span.start, term, places)] if places else []
-        return min(found, key=lambda each: each[0])[1:] if found else None
+        written = terms.find_in(self.text)
+        written_spans = [span for span, _ in written]
+        leftmost: tuple[MatchedTerm, list[ReplaceableWords]] | None = None
+        for term in terms.missing(self.text):
+            same_term = [
+                span for span, translations in written if translations == term.translations
+            ]
+            if term in given_up or self._attends(same_term, term):
+                continue
+            places = self._places(term, written_spans)
+            if places and (leftmost is None or places[0].span.start < leftmost[1][0].span.start):
+                leftmost = term, places
+        return leftmost
 
     def _attends(self, spans: Sequence[Span], term: MatchedTerm) -> bool:
         """Return whether the word that attends to the term most is in one of these spans."""
@@ -99,51 +104,56 @@ class AlignedTranslation:
         best = self.words[self._attention_to(self._words_of_term(term)).argmax()]
         return any(overlap(best, span) for span in spans)
 
-    def _places(self, term: MatchedTerm, taken: Sequence[Span]) -> list[ReplaceableWords]:
+    def _places(self, term: MatchedTerm, written_spans: Sequence[Span]) -> list[ReplaceableWords]:
         """Return the places for a term: where it was copied; else the word that attends to it most,
         alone and together with neighbours that attend mostly to the term. For a model without
         attention, every word.
         """
-        if copy := self._copy_of(term, taken):
+        if copy := self._find_copy(term, written_spans):
             return [ReplaceableWords(copy, is_copied=True)]
-        is_free = [self._is_free(word, taken) for word in self.words]
-        free = [number for number, each in enumerate(is_free) if each]
+        is_free = [self._is_free(word, written_spans) for word in self.words]
+        free = [number for number, can_change in enumerate(is_free) if can_change]
         if self._attention is None or not free:
             return [self._place(number, number, is_free) for number in free]
         weights = self._attention_to(self._words_of_term(term))
         if self.words[weights.argmax()].start < self._fixed_end:
             return []
         best = max(free, key=lambda number: weights[number])
-        belongs = [each and self._is_mostly_at(n, term) for n, each in enumerate(is_free)]
+        belongs = [
+            can_change and self._attends_mostly_to(number, term)
+            for number, can_change in enumerate(is_free)
+        ]
         may_come_later = self.hypothesis.reason is FinishReason.LENGTH and not belongs[best]
         if weights[best] < MIN_ATTENTION or may_come_later:
             return []
-        first, last = _grown(best, belongs, is_free)
+        first, last = _grow_run(best, belongs, is_free)
         ranges = dict.fromkeys([(best, best), *((start, last) for start in range(first, best + 1))])
-        places = [self._with_signs(self._place(*each, is_free), term) for each in ranges]
+        places = [self._with_signs(self._place(start, end, is_free), term) for start, end in ranges]
         # A place that lacks a sign of the term would leave it there.
         num_signs = [self._num_signs(place, term) for place in places]
         pairs = zip(places, num_signs, strict=True)
         return [place for place, count in pairs if count == max(num_signs)]
 
-    def _copy_of(self, term: MatchedTerm, taken: Sequence[Span]) -> Span | None:
+    def _find_copy(self, term: MatchedTerm, written_spans: Sequence[Span]) -> Span | None:
         """Return where a term with signs at its ends stands as it is written in the source."""
         if not any(self._signs_of_term(term)):
             return None
         matches = _copy_pattern(self._source.text[slice(*term.span)]).finditer(self.text)
         spans = (Span(*match.span()) for match in matches)
-        return next((span for span in spans if self._is_free(span, taken)), None)
+        return next((span for span in spans if self._is_free(span, written_spans)), None)
 
     def _end_of_fixed(self, request: GenerationRequest) -> int:
         """Return how many characters at the beginning must not change."""
-        given = self.target.spans[: len(request.forced_ids)]
-        end = given[-1].end if given else 0
+        forced = self.target.spans[: len(request.forced_ids)]
+        end = forced[-1].end if forced else 0
         if request.constraint is None:
             return end
         return next((word.end for word in self.words if word.end > end), end)
 
-    def _is_free(self, word: Span, taken: Sequence[Span]) -> bool:
-        return word.start >= self._fixed_end and not any(overlap(word, each) for each in taken)
+    def _is_free(self, word: Span, written_spans: Sequence[Span]) -> bool:
+        return word.start >= self._fixed_end and not any(
+            overlap(word, span) for span in written_spans
+        )
 
     def _place(self, first: int, last: int, is_free: Sequence[bool]) -> ReplaceableWords:
         span = Span(self.words[first].start, self.words[last].end)
@@ -173,16 +183,16 @@ class AlignedTranslation:
         are a part of what the term replaces. So is the other one of a pair of brackets.
         """
         before, after = self._signs_of_term(term)
-        span = self._grown_by(place.span, before, after)
+        span = self._extend_by(place.span, before, after)
         for opening, closing in _BRACKETS:
             num_open = self.text.count(opening, *span) - self.text.count(closing, *span)
             pair = opening if num_open < 0 else "", closing if num_open > 0 else ""
-            span = self._grown_by(span, *pair)
+            span = self._extend_by(span, *pair)
         return ReplaceableWords(
             span, tuple(start for start in place.free_starts if start < span.start)
         )
 
-    def _grown_by(self, span: Span, before: str, after: str) -> Span:
+    def _extend_by(self, span: Span, before: str, after: str) -> Span:
         """Return a span with these signs, where they are beside it."""
         start, end = span
         if before and self.text[self._fixed_end : start].rstrip().endswith(before):
@@ -191,37 +201,42 @@ class AlignedTranslation:
             end = self.text.index(after, end) + len(after)
         return Span(start, end)
 
-    def with_own_attention(self, wanted: WantedTerms, terms: Sequence[MatchedTerm]) -> Hypothesis:
+    def with_own_attention(
+        self, wanted_terms: WantedTerms, terms: Sequence[MatchedTerm]
+    ) -> Hypothesis:
         """Return the hypothesis in which the tokens of these terms attend only to their sources."""
         if self._attention is None:
             return self.hypothesis
         tokens = self.hypothesis.tokens
         alignments = [*tokens.alignments]
-        left = list(terms)
-        for span, translations in wanted.find_in(self.text):
-            own = [each for each in left if each.translations == translations]
-            if not own:
+        remaining = list(terms)
+        for span, translations in wanted_terms.find_in(self.text):
+            candidates = [term for term in remaining if term.translations == translations]
+            if not candidates:
                 continue
             numbers = [n for n, token in enumerate(self.target.spans) if overlap(token, span)]
-            shares = overlap_shares([each.span for each in own], self._source.spans)
+            shares = overlap_shares([term.span for term in candidates], self._source.spans)
             best = int((shares @ self._attention[numbers].sum(axis=0)).argmax())
-            left.remove(own[best])
+            remaining.remove(candidates[best])
             attention = (shares[best] / max(shares[best].sum(), 1e-9)).astype(np.float32)
             for number in numbers:
                 alignments[number] = attention
         return replace(self.hypothesis, tokens=replace(tokens, alignments=alignments))
 
-    def _is_mostly_at(self, number: int, term: MatchedTerm) -> bool:
+    def _attends_mostly_to(self, number: int, term: MatchedTerm) -> bool:
         """Return whether a word attends to no other source word more than to the term."""
-        own = self._attention_to(self._words_of_term(term))[number]
+        attention = self._attention_to(self._words_of_term(term))[number]
         others = [word for word in self._source_words if not overlap(word, term.span)]
-        return bool(own > 0 and own >= self._over(others)[number].max(initial=0.0))
+        return bool(
+            attention > 0 and attention >= self._attention_to_all(others)[number].max(initial=0.0)
+        )
 
     def _attention_to(self, span: Span) -> Array:
         """Return how much each word attends to a span of the source: [words]."""
-        return self._over([span])[:, 0]
+        return self._attention_to_all([span])[:, 0]
 
-    def _over(self, source_spans: Sequence[Span]) -> Array:
+    def _attention_to_all(self, source_spans: Sequence[Span]) -> Array:
+        """Return how much each word attends to each span of the source: [words, spans]."""
         assert self._attention is not None
         return word_attention(self._attention, self.target, self._source, self.words, source_spans)
 
@@ -249,15 +264,15 @@ class Replacement:
         return self.draft.text[: span.start] + self.text + self.draft.text[span.end :]
 
     @property
-    def replaced(self) -> str:
+    def replaced_text(self) -> str:
         return self.draft.text[self.place.span.start : self.place.span.end]
 
     @property
     def replaced_parts(self) -> tuple[str, str]:
         """Return the signs before the first word that is replaced, and the rest."""
-        first = HYPHENATED_WORD.search(self.replaced)
+        first = HYPHENATED_WORD.search(self.replaced_text)
         start = first.start() if first else 0
-        return self.replaced[:start].rstrip(), self.replaced[start:]
+        return self.replaced_text[:start].rstrip(), self.replaced_text[start:]
 
 
 class CandidateRequests:
@@ -281,8 +296,8 @@ class CandidateRequests:
     def plain(self, request: GenerationRequest, replacement: Replacement) -> GenerationRequest:
         """Return the request that scores the translation with only these words replaced."""
         start = replacement.place.span.start
-        prefix = self._before(replacement.draft, start)
-        ids = (*prefix, *self._term(replacement, prefix), *self._after(replacement))
+        prefix = self._ids_before(replacement.draft, start)
+        ids = (*prefix, *self._ids_of_term(replacement, prefix), *self._ids_after(replacement))
         return replace(
             request,
             forced_ids=ids[: len(request.forced_ids) + self._max_new_tokens(request)],
@@ -307,11 +322,11 @@ class CandidateRequests:
         starts += [
             (start, num + 1) for start in place.free_starts for num in range(MAX_FREE_TOKENS)
         ]
-        rests: list[TokenIds] = [self._after(replacement)]
+        rests: list[TokenIds] = [self._ids_after(replacement)]
         if request.sampling.temperature == 0:
             rests.append(())
         for start, num_free in starts:
-            prefix = self._before(draft, start)
+            prefix = self._ids_before(draft, start)
             num_new = self._max_new_tokens(request) + len(request.forced_ids) - len(prefix)
             for rest in rests:
                 if num_new > 0 and (num_free or not rest):
@@ -323,8 +338,8 @@ class CandidateRequests:
     ) -> TermInsertion:
         spaced, bare = self._spellings(replacement.text)
         if not num_free:
-            spaced = self._term(replacement, prefix)
-        beginnings = [ids[0] for ids in self._spellings(replacement.replaced)]
+            spaced = self._ids_of_term(replacement, prefix)
+        beginnings = [ids[0] for ids in self._spellings(replacement.replaced_text)]
         unwanted_ids = np.array([*self._tokens.stop, *beginnings], np.int64)
         opening_ids = self._borders.opening_ids
         return TermInsertion(
@@ -340,8 +355,8 @@ class CandidateRequests:
         insertion: TermInsertion,
     ) -> GenerationRequest:
         processors = request.processors
-        bad_words = (*processors.bad_words, *self._unwanted(replacement))
-        num_left = processors.min_tokens + len(request.forced_ids) - len(prefix)
+        bad_words = (*processors.bad_words, *self._unwanted_words(replacement))
+        min_tokens = processors.min_tokens + len(request.forced_ids) - len(prefix)
         beam, num_beams = request.beam or BeamParams(NUM_BEAMS), self._num_beams
         return replace(
             request,
@@ -351,13 +366,13 @@ class CandidateRequests:
             beam=replace(beam, num_beams=num_beams, num_hypotheses=num_beams),
             sampling=GREEDY,
             processors=replace(
-                processors, bad_words=bad_words[:MAX_WORDS], min_tokens=max(num_left, 0)
+                processors, bad_words=bad_words[:MAX_WORDS], min_tokens=max(min_tokens, 0)
             ),
             returns_logprobs=True,
             streams=False,
         )
 
-    def _unwanted(self, replacement: Replacement) -> list[TokenIds]:
+    def _unwanted_words(self, replacement: Replacement) -> list[TokenIds]:
         """Return the replaced words and the signs before them, so that the model does not write
         them after the term; not what is a part of the term or occurs elsewhere in the translation.
         """
@@ -375,29 +390,29 @@ class CandidateRequests:
 
     def _max_new_tokens(self, request: GenerationRequest) -> int:
         """Return how many tokens may come after the request's forced ones."""
-        num_given = len(self._tokens.prompt_prefix) + len(request.prompt_ids)
-        num_left = self._max_target_tokens - num_given - len(request.forced_ids)
-        return num_left if request.max_new_tokens is None else min(request.max_new_tokens, num_left)
+        num_prompt = len(self._tokens.prompt_prefix) + len(request.prompt_ids)
+        room = self._max_target_tokens - num_prompt - len(request.forced_ids)
+        return room if request.max_new_tokens is None else min(request.max_new_tokens, room)
 
-    def _term(self, replacement: Replacement, prefix: TokenIds) -> TokenIds:
+    def _ids_of_term(self, replacement: Replacement, prefix: TokenIds) -> TokenIds:
         """Return the tokens of the term after a prefix, capitalise if it begins the sentence."""
         before = replacement.draft.text[: replacement.place.span.start]
         text = replacement.text
-        if not HYPHENATED_WORD.search(before) and replacement.replaced[:1].isupper():
+        if not HYPHENATED_WORD.search(before) and replacement.replaced_text[:1].isupper():
             text = capitalise(text)
         if not prefix:
             return tuple(self._tokenizer.encode(text))
         space = "" if prefix[-1] in self._borders.opening_ids else " "
         return tuple(self._tokenizer.encode_inside(space + text))
 
-    def _before(self, draft: AlignedTranslation, end: int) -> TokenIds:
+    def _ids_before(self, draft: AlignedTranslation, end: int) -> TokenIds:
         """Return the tokens of the text up to a character, without the space before it."""
         spans = draft.target.spans
         number = next((n for n, span in enumerate(spans) if span.end > end), len(spans))
         cut = draft.text[spans[number].start : end].rstrip() if number < len(spans) else ""
         return (*draft.hypothesis.tokens.ids[:number], *self._tokens_of(cut, number == 0))
 
-    def _after(self, replacement: Replacement) -> TokenIds:
+    def _ids_after(self, replacement: Replacement) -> TokenIds:
         """Return the tokens after the replaced words, with the end token if there was one."""
         draft, start = replacement.draft, replacement.place.span.end
         spans = draft.target.spans
@@ -422,15 +437,15 @@ def _copy_pattern(term: str) -> re.Pattern[str]:
     return re.compile(before + re.escape(term) + after, re.IGNORECASE)
 
 
-def _grown(best: int, belongs: Sequence[bool], is_free: Sequence[bool]) -> tuple[int, int]:
+def _grow_run(best: int, belongs: Sequence[bool], is_free: Sequence[bool]) -> tuple[int, int]:
     """Return the first and last word of the run of words that belong to a term. One word between
     two of them may attend to something else, as in "pomme de terre".
     """
     first = last = best
     for step in (-1, 1):
         end = best
-        while any(_holds(belongs, end + step * width) for width in (1, 2)):
-            is_next = _holds(belongs, end + step)
+        while any(_is_true_at(belongs, end + step * width) for width in (1, 2)):
+            is_next = _is_true_at(belongs, end + step)
             if not is_next and not is_free[end + step]:
                 break
             end += step if is_next else 2 * step
@@ -438,5 +453,5 @@ def _grown(best: int, belongs: Sequence[bool], is_free: Sequence[bool]) -> tuple
     return first, last
 
 
-def _holds(values: Sequence[bool], number: int) -> bool:
+def _is_true_at(values: Sequence[bool], number: int) -> bool:
     return 0 <= number < len(values) and values[number]

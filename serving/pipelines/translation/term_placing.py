@@ -179,7 +179,7 @@ class _Sentence:
     """request: the one that was answered, as a part of an accepted job."""
 
     source: TokenizedText
-    wanted: WantedTerms
+    wanted_terms: WantedTerms
     request: GenerationRequest
 
 
@@ -213,29 +213,30 @@ class _Revision:
         self._sentence = sentence
         self._name = f"{sentence.request.request_id}-{number}"
         self._num_requests = 0
-        self._draft = self._aligned(hypothesis)
+        self._draft = self._align(hypothesis)
         self.hypothesis = hypothesis
         self.attention_pieces: AttentionPieces = ()
         self.num_generated = 0
 
     async def place_all_terms(self) -> None:
         """Place all terms. Raises DeadlineExceeded, and the errors of the engine."""
-        wanted = self._sentence.wanted
+        wanted_terms = self._sentence.wanted_terms
         given_up: list[MatchedTerm] = []
-        put: list[MatchedTerm] = []
-        while (following := self._draft.next_places(wanted, given_up)) is not None:
-            term, places = following
-            if (found := await self._with_term(term, places)) is None:
+        placed: list[MatchedTerm] = []
+        while (next_places := self._draft.next_places(wanted_terms, given_up)) is not None:
+            term, places = next_places
+            if (candidate := await self._try_term(term, places)) is None:
                 given_up.append(term)
                 continue
-            put.append(term)
-            self.attention_pieces = found.attention_pieces
-            self._draft = self._aligned(found.hypothesis)
-        self.hypothesis = self._draft.with_own_attention(wanted, put)
-        if self.hypothesis.reason is FinishReason.STOP and wanted.num_missing(self._draft.text):
+            placed.append(term)
+            self.attention_pieces = candidate.attention_pieces
+            self._draft = self._align(candidate.hypothesis)
+        self.hypothesis = self._draft.with_own_attention(wanted_terms, placed)
+        is_whole = self.hypothesis.reason is FinishReason.STOP
+        if is_whole and wanted_terms.num_missing(self._draft.text):
             self.hypothesis = replace(self.hypothesis, reason=FinishReason.CONSTRAINT)
 
-    async def _with_term(
+    async def _try_term(
         self, term: MatchedTerm, places: Sequence[ReplaceableWords]
     ) -> _Candidate | None:
         """Return the best candidate with the term in one of these places, or None.
@@ -244,18 +245,20 @@ class _Revision:
         first, and the other candidates are made only for that one.
         """
         request, build = self._sentence.request, self._candidates
-        options = [
+        replacements = [
             Replacement(self._draft, place, text) for place in places for text in term.translations
         ]
-        if len(options) > 1:
-            plain = await self._run([(build.plain(request, each), each) for each in options])
+        if len(replacements) > 1:
+            plain = await self._run(
+                [(build.plain(request, replacement), replacement) for replacement in replacements]
+            )
             if not plain:
                 return None
-            options = [_best(plain).replacement]
-        [option] = options
-        requests = [build.plain(request, option), *build.others(request, option)]
-        found = await self._run([(each, option) for each in requests])
-        return _best(found) if found else None
+            replacements = [_best(plain).replacement]
+        [replacement] = replacements
+        requests = [build.plain(request, replacement), *build.others(request, replacement)]
+        candidates = await self._run([(request, replacement) for request in requests])
+        return _best(candidates) if candidates else None
 
     async def _run(self, work: Sequence[tuple[GenerationRequest, Replacement]]) -> list[_Candidate]:
         """Return the results in which fewer terms are missing than now."""
@@ -265,37 +268,39 @@ class _Revision:
             requests.append(replace(request, request_id=name))
             self._num_requests += 1
         outcomes = await self._engine.run(requests)
-        wanted = self._sentence.wanted
-        num_missing = wanted.num_missing(self._draft.text)
-        found = []
+        wanted_terms = self._sentence.wanted_terms
+        num_missing = wanted_terms.num_missing(self._draft.text)
+        candidates = []
         for (_, replacement), event in zip(work, outcomes, strict=True):
             end = require_finished(event)
             self.num_generated += end.num_generated_tokens
-            for each in end.hypotheses:
-                text = self._aligned(each).text
-                is_whole = each.reason is not FinishReason.CONSTRAINT
-                if is_whole and wanted.num_missing(text) < num_missing:
-                    score = sum(each.logprobs) - _cost(replacement, text)
-                    rated = rescore(self._sentence.request, each)
-                    found.append(_Candidate(replacement, rated, end.attention_pieces, score))
-        return found
+            for hypothesis in end.hypotheses:
+                text = self._align(hypothesis).text
+                is_whole = hypothesis.reason is not FinishReason.CONSTRAINT
+                if is_whole and wanted_terms.num_missing(text) < num_missing:
+                    score = sum(hypothesis.logprobs) - _cost(replacement, text)
+                    rescored = rescore(self._sentence.request, hypothesis)
+                    pieces = end.attention_pieces
+                    candidates.append(_Candidate(replacement, rescored, pieces, score))
+        return candidates
 
-    def _aligned(self, hypothesis: Hypothesis) -> AlignedTranslation:
+    def _align(self, hypothesis: Hypothesis) -> AlignedTranslation:
         sentence = self._sentence
         return AlignedTranslation(hypothesis, sentence.source, self._tokenizer, sentence.request)
 
 
 def _best(candidates: Sequence[_Candidate]) -> _Candidate:
-    return max(candidates, key=lambda each: each.score)
+    return max(candidates, key=lambda candidate: candidate.score)
 
 
 def _cost(replacement: Replacement, text: str) -> float:
     """Return what to subtract from a candidate's score: for each word that differs from the plain
     replacement, and for an elided word before a term that begins with a consonant.
     """
-    left, right = (HYPHENATED_WORD.findall(each.lower()) for each in (replacement.result, text))
-    blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
-    num_changes = len(left) + len(right) - 2 * sum(block.size for block in blocks)
+    plain_words = HYPHENATED_WORD.findall(replacement.result.lower())
+    words = HYPHENATED_WORD.findall(text.lower())
+    blocks = SequenceMatcher(None, plain_words, words, autojunk=False).get_matching_blocks()
+    num_changes = len(plain_words) + len(words) - 2 * sum(block.size for block in blocks)
     is_elided = _ELIDED.search(text[: text.lower().find(replacement.text.lower())])
     is_wrong = is_elided and not _begins_with_vowel(replacement.text)
     return COST_OF_CHANGE * num_changes + COST_OF_ELISION * bool(is_wrong)

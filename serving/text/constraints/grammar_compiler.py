@@ -71,11 +71,11 @@ class Vocabulary:
         start = 0
         while start < len(text):
             lengths = range(min(len(text) - start, self._max_bytes), 0, -1)
-            found = next((n for n in lengths if text[start : start + n] in self._id_of), None)
-            if found is None:  # no token can write what comes next
+            length = next((n for n in lengths if text[start : start + n] in self._id_of), None)
+            if length is None:  # no token can write what comes next
                 break
-            ids.append(self._id_of[text[start : start + found]])
-            start += found
+            ids.append(self._id_of[text[start : start + length]])
+            start += length
         return ids
 
     @cached_property
@@ -101,7 +101,7 @@ def prepare(vocabulary: Vocabulary) -> LLTokenizer:
 
 
 def compile_grammar(tokens: LLTokenizer, grammar: str) -> LLMatcher:
-    """Compile a grammar and look at its first mask. Raises NotCompiled."""
+    """Compile a grammar and compute its first mask. Raises NotCompiled."""
     matcher = LLMatcher(tokens, grammar, log_level=0, limits=STEP_LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()  # some limits are reached only here
@@ -140,7 +140,7 @@ class Trials:
             if self._process is None or self._process.poll() is not None:
                 self._end()
                 self._process = self._start()
-            answer = _asked(self._process, grammar)
+            answer = _ask(self._process, grammar)
             if not answer:
                 is_late = self._process.wait() == -signal.SIGPROF
                 self._end()
@@ -159,12 +159,12 @@ class Trials:
         )
         self._end = weakref.finalize(self, _end, process)
         tokens = [token.decode("latin-1") for token in self._vocabulary.table]
-        if not _asked(process, {"tokens": tokens, "eos": self._vocabulary.eos_token_id}):
+        if not _ask(process, {"tokens": tokens, "eos": self._vocabulary.eos_token_id}):
             raise EngineError("the process that tries grammars does not start")
         return process
 
 
-def _asked(process: subprocess.Popen[str], message: object) -> str:
+def _ask(process: subprocess.Popen[str], message: object) -> str:
     """Return the answer, a line of JSON; nothing if the process ends over it."""
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -194,9 +194,9 @@ def main() -> None:
 
 
 def _answer_all() -> None:
-    found = json.loads(sys.stdin.readline())
-    vocabulary = [token.encode("latin-1") for token in found["tokens"]]
-    tokens = prepare(Vocabulary(vocabulary, found["eos"]))
+    settings = json.loads(sys.stdin.readline())
+    vocabulary = [token.encode("latin-1") for token in settings["tokens"]]
+    tokens = prepare(Vocabulary(vocabulary, settings["eos"]))
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         _limit_memory()

@@ -216,5 +216,5 @@ def _one_line(message: str) -> str:
     if "NoExtension" in message:
         return "no text can match it"
     lines = message.replace("<non-verbose/>", "").splitlines()
-    kept = [line.strip() for line in lines if not re.fullmatch(r"\s*(\d+ \|.*|\^*)", line)]
-    return " ".join(kept)[:MAX_MESSAGE_CHARACTERS]
+    messages = [line.strip() for line in lines if not re.fullmatch(r"\s*(\d+ \|.*|\^*)", line)]
+    return " ".join(messages)[:MAX_MESSAGE_CHARACTERS]

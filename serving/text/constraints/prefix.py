@@ -19,29 +19,31 @@ class PrefixConstraints:
 
         begins_text: nothing has been written before it.
         """
-        return _Beginning(self, *self._wanted(text, begins_text))
+        return _PrefixConstraint(self, *self._prefix_bytes(text, begins_text))
 
     def has_token(self, text: str, begins_text: bool = True) -> bool:
         """Check that a token alone begins with the text."""
-        wanted, leading = self._wanted(text, begins_text)
-        pieces = map(self.token_bytes, self.that_may_come(wanted, leading))
-        return any(without_leading(piece, leading)[0].startswith(wanted) for piece in pieces)
+        prefix, leading = self._prefix_bytes(text, begins_text)
+        pieces = map(self.token_bytes, self.matching_ids(prefix, leading))
+        return any(without_leading(piece, leading)[0].startswith(prefix) for piece in pieces)
 
-    def _wanted(self, text: str, begins_text: bool) -> tuple[bytes, int]:
+    def _prefix_bytes(self, text: str, begins_text: bool) -> tuple[bytes, int]:
         """Return the bytes to be written, and how many spaces are lost before them."""
         table = self._tokenizer.table
         if table.drops_last_space:  # the word before has written the space
             return text.lstrip(" ").encode(), 0
         return text.encode(), table.leading if begins_text else 0
 
-    def that_may_come(self, wanted: bytes, leading: int) -> list[int]:
-        """Return the tokens that `wanted` begins with, or that begin with it, without leading
+    def matching_ids(self, prefix: bytes, leading: int) -> list[int]:
+        """Return the tokens that `prefix` begins with, or that begin with it, without leading
         spaces.
         """
-        ids = self._ids_by_byte[wanted[0]]
-        if leading and not wanted.startswith(b" "):
+        ids = self._ids_by_byte[prefix[0]]
+        if leading and not prefix.startswith(b" "):
             ids = [*ids, *self._ids_by_byte[ord(" ")]]
-        return [i for i in ids if _fits(without_leading(self.token_bytes(i), leading)[0], wanted)]
+        return [
+            i for i in ids if _may_begin(without_leading(self.token_bytes(i), leading)[0], prefix)
+        ]
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._tokenizer.token_bytes(token_id)
@@ -55,32 +57,32 @@ class PrefixConstraints:
         return ids
 
 
-class _Beginning:
-    def __init__(self, beginnings: PrefixConstraints, wanted: bytes, leading: int) -> None:
-        self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
+class _PrefixConstraint:
+    def __init__(self, constraints: PrefixConstraints, prefix: bytes, leading: int) -> None:
+        self._constraints, self._prefix, self._leading = constraints, prefix, leading
 
     def start(self) -> Matcher:
-        return _BeginningMatcher(self._beginnings, self._wanted, self._leading)
+        return _PrefixMatcher(self._constraints, self._prefix, self._leading)
 
 
-class _BeginningMatcher:
+class _PrefixMatcher:
     """Follows one text.
 
-    wanted: what is still to come; after that everything may.
+    prefix: what is still to come; after that everything may.
     leading: how many spaces the text still loses where it begins.
     has_space: a token of nothing but such spaces has come; others would never end.
     """
 
     def __init__(
-        self, beginnings: PrefixConstraints, wanted: bytes, leading: int, has_space: bool = False
+        self, constraints: PrefixConstraints, prefix: bytes, leading: int, has_space: bool = False
     ) -> None:
-        self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
+        self._constraints, self._prefix, self._leading = constraints, prefix, leading
         self._has_space = has_space
 
     def fill_mask(self, mask: Mask) -> None:
-        mask[:] = not self._wanted
-        if self._wanted:
-            ids = self._beginnings.that_may_come(self._wanted, self._leading)
+        mask[:] = not self._prefix
+        if self._prefix:
+            ids = self._constraints.matching_ids(self._prefix, self._leading)
             if self._has_space:
                 ids = [i for i in ids if self._text(i)[0]] or ids
             mask[ids] = True
@@ -88,15 +90,15 @@ class _BeginningMatcher:
     def accept(self, token_id: int) -> None:
         text, self._leading = self._text(token_id)
         self._has_space = self._has_space or not text
-        self._wanted = self._wanted[len(text) :]
+        self._prefix = self._prefix[len(text) :]
 
     def fork(self) -> Matcher:
-        return _BeginningMatcher(self._beginnings, self._wanted, self._leading, self._has_space)
+        return _PrefixMatcher(self._constraints, self._prefix, self._leading, self._has_space)
 
     def _text(self, token_id: int) -> tuple[bytes, int]:
         """Return what a token adds, and how many spaces are lost after it."""
-        return without_leading(self._beginnings.token_bytes(token_id), self._leading)
+        return without_leading(self._constraints.token_bytes(token_id), self._leading)
 
 
-def _fits(text: bytes, wanted: bytes) -> bool:
-    return text.startswith(wanted) or wanted.startswith(text)
+def _may_begin(text: bytes, prefix: bytes) -> bool:
+    return text.startswith(prefix) or prefix.startswith(text)

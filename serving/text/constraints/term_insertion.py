@@ -1,4 +1,4 @@
-"""Constrains a generation to a term at a given place of a translation."""
+"""Constrains a generation to a term at a forced_ids place of a translation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,21 +60,29 @@ class TermInsertion:
 
 
 class _InsertionMatcher:
-    """num_free: tokens that are left before the term. given: tokens that must come after those."""
+    """Follows one row.
+
+    num_free: tokens that are left before the term.
+    forced_ids: tokens that must come after those.
+    """
 
     def __init__(
-        self, insertion: TermInsertion, num_free: int, given: TokenIds, is_after_term: bool = False
+        self,
+        insertion: TermInsertion,
+        num_free: int,
+        forced_ids: TokenIds,
+        is_after_term: bool = False,
     ) -> None:
         self._insertion = insertion
-        self._num_free, self._given = num_free, given
+        self._num_free, self._forced_ids = num_free, forced_ids
         self._is_after_term = is_after_term
 
     def fill_mask(self, mask: Mask) -> None:
-        mask[:] = self._num_free > 0 or not self._given
+        mask[:] = self._num_free > 0 or not self._forced_ids
         if self._num_free:
             mask[self._insertion.unwanted_ids] = False
-        elif self._given:
-            mask[self._given[0]] = True
+        elif self._forced_ids:
+            mask[self._forced_ids[0]] = True
         elif self._is_after_term:
             mask[self._insertion.inner_ids] = False
 
@@ -83,10 +91,12 @@ class _InsertionMatcher:
         if self._num_free:
             self._num_free -= 1
             if token_id in insertion.opening_ids and not self._num_free:
-                self._given = insertion.bare_ids + insertion.following_ids
+                self._forced_ids = insertion.bare_ids + insertion.following_ids
         else:
-            self._is_after_term = len(self._given) == 1 and not insertion.following_ids
-            self._given = self._given[1:]
+            self._is_after_term = len(self._forced_ids) == 1 and not insertion.following_ids
+            self._forced_ids = self._forced_ids[1:]
 
     def fork(self) -> Matcher:
-        return _InsertionMatcher(self._insertion, self._num_free, self._given, self._is_after_term)
+        return _InsertionMatcher(
+            self._insertion, self._num_free, self._forced_ids, self._is_after_term
+        )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from serving.text.markup.tokens import Role, Token, join_text, split_at, with_spans
+from serving.text.spans import Span
 
 _IN_LABELS = (
     re.compile(r"(?<!&)&(?=[^\W_])(?!\w+;|\w*=)"),
@@ -21,25 +22,32 @@ _IN_TEXT = re.compile(
 )
 
 
-def accelerators_in_label(text: str) -> Iterator[int]:
-    """Yield where accelerators stand in a label of a program: a button, an item of a menu."""
+def find_accelerators(text: str, is_label: bool) -> Iterator[Span]:
+    """Yield where accelerators stand: from the start of the word to after the sign.
+
+    is_label: the text is a label of a program, as of a button or an item of a menu, where every
+        sign counts but those of short names; elsewhere what a sign begins may be a name itself.
+    """
+    if not is_label:
+        yield from (Span(*match.span()) for match in _IN_TEXT.finditer(text))
+        return
     names = [match.span() for match in _SHORT_NAME.finditer(text)]
     for pattern in _IN_LABELS:
         for match in pattern.finditer(text):
             if not any(start <= match.start() < end for start, end in names):
-                yield match.start()
+                yield Span(*match.span())
 
 
 def with_accelerator_at_word(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens of a text, which may be no label, with its accelerator as a mark before its
-    word, if it has one and no more. What a sign begins may be a name there.
+    """Yield the tokens of a text that may be no label, with its accelerator as a mark before its
+    word, if it has one and no more.
     """
     text = join_text(tokens)
-    matches = [*_IN_TEXT.finditer(text)]
-    if len(matches) != 1 or text.count(matches[0].group()[-1]) != 1:
+    accelerators = [*find_accelerators(text, is_label=False)]
+    if len(accelerators) != 1 or text.count(text[accelerators[0].end - 1]) != 1:
         yield from tokens
         return
-    start, end = matches[0].span()
+    start, end = accelerators[0]
     accelerator = None
     word = []
     for token, span in with_spans(split_at(tokens, [start, end - 1, end])):

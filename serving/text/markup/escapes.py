@@ -1,7 +1,8 @@
 r"""Reads the escapes of C, JSON, .properties and .strings in a text: \n, \t, \", \u00e9.
 
-A line's end or a tab is a border between words, a letter or a quote is the character that it stands
-for. What only looks so stays: paths of Windows (C:\new), commands of LaTeX (\nu, \text{a}).
+An escaped line end or tab is a border between words, an escaped letter or quote is read as that
+character. What only looks like an escape stays: paths of Windows (C:\new), commands of LaTeX (\nu,
+\text{a}).
 """
 
 import html
@@ -57,7 +58,7 @@ _BYTE = re.compile(rf"\\x({_HEX}{{2}})|\\([0-3][0-7]{{2}})")
 
 
 def read_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens of a text, its escapes apart as what they stand for."""
+    """Yield the tokens of a text, each escape as a token of what it stands for."""
     backslash = ""  # before a quote that is written as a reference
     for token in tokens:
         if backslash and token.role is Role.TEXT and token.text in _QUOTES:
@@ -68,14 +69,14 @@ def read_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
         if token.is_divisible and "\\" in token.text:
             text = token.text.removesuffix("\\")
             backslash = token.text[len(text) :]
-            yield from _without_escapes(text)
+            yield from _read_escapes_in_text(text)
         else:
             yield token
     if backslash:
         yield Token(Role.TEXT, backslash, backslash)
 
 
-def _without_escapes(text: str) -> Iterator[Token]:
+def _read_escapes_in_text(text: str) -> Iterator[Token]:
     start = 0
     for match in _ESCAPE.finditer(text):
         raw = match.group()
@@ -121,13 +122,13 @@ def unescape(raw: str) -> str:
             units = [int(unit, 16) for unit in re.split(r"\\[uU]", raw)[1:]]
             pair = b"".join(unit.to_bytes(2) for unit in units) if len(units) == 2 else b""
             return (pair or units[0].to_bytes(4)).decode("utf-16-be" if pair else "utf-32-be")
-        values = [int(found[1] or found[2], 16 if found[1] else 8) for found in _BYTE.finditer(raw)]
-        return _decoded(bytes(values))
+        values = [int(octet[1] or octet[2], 16 if octet[1] else 8) for octet in _BYTE.finditer(raw)]
+        return _decode_octets(bytes(values))
     except (ValueError, KeyError, OverflowError):
         return raw
 
 
-def _decoded(octets: bytes) -> str:
+def _decode_octets(octets: bytes) -> str:
     """Return the text of bytes in UTF-8, or in Latin-1 where they are none."""
     try:
         return octets.decode()

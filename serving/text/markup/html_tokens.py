@@ -8,10 +8,10 @@ so that what is not translated could stay as it is.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from html import unescape
 from itertools import accumulate
+from typing import NamedTuple
 
 from serving.text.markup.html_elements import (
     CLOSED_BY,
@@ -43,6 +43,7 @@ _ATTRIBUTE = re.compile(
 _WITHOUT_TAGS = RAW_TEXT | ESCAPABLE_RAW_TEXT
 _NEVER_EMPTY = VOID | _WITHOUT_TAGS  # whatever a slash at the end of their tags says
 _QUOTES = {"double": '"', "single": "'", "bare": ""}
+_SHORTEST_WITH_TRANSLATE = len("<b translate>")
 _PRINTED = ("<%=", "<?=")  # template engines write words in the place of these
 # Placeholders in angle brackets are no tags: %<count>d of Ruby, %<PRIu64> of C.
 _BEFORE_PLACEHOLDER = re.compile(r"(?<!\d)%[-+#0]*\d{0,9}\Z")
@@ -70,8 +71,17 @@ class HtmlTokenKind(Enum):
     UNFINISHED_TAG = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlToken:
+# By the groups of `_MARKUP`.
+_KINDS = {
+    "template": HtmlTokenKind.TEMPLATE,
+    "doctype": HtmlTokenKind.DOCTYPE,
+    "comment": HtmlTokenKind.COMMENT,
+    "end": HtmlTokenKind.END_TAG,
+    "start": HtmlTokenKind.START_TAG,
+}
+
+
+class HtmlToken(NamedTuple):
     """A token of HTML, and its place in the text.
 
     name: of a tag, in small letters.
@@ -85,8 +95,7 @@ class HtmlToken:
     translate: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlAttribute:
+class HtmlAttribute(NamedTuple):
     """An attribute of a tag.
 
     value: unescaped; None if it has none. start, end: of the value as it is written, in the text.
@@ -108,40 +117,44 @@ def tokenize_html(text: str) -> list[HtmlToken]:
 def _tokens(text: str) -> Iterator[HtmlToken]:
     place = 0
     while place < len(text):
-        start = _find_markup(text, place)
+        start, match = _find_markup(text, place)
         if start > place:
             yield HtmlToken(HtmlTokenKind.TEXT, place, start)
-        if start == len(text):
-            return
-        match = _MARKUP.match(text, start)
         if match is None:
-            # Looking for further tags would take the square of the time.
-            yield HtmlToken(HtmlTokenKind.UNFINISHED_TAG, start, len(text))
+            if start < len(text):
+                yield HtmlToken(HtmlTokenKind.UNFINISHED_TAG, start, len(text))
             return
         yield (token := _token(text, match))
         place = token.end
-        if token.kind is HtmlTokenKind.START_TAG and token.name in _WITHOUT_TAGS:
+        if token.name in _WITHOUT_TAGS and token.kind is HtmlTokenKind.START_TAG:
             end = _find_end_tag(text, token.name, place)
             if end > place:
                 yield HtmlToken(HtmlTokenKind.TEXT, place, end)
             place = end
 
 
-def _find_markup(text: str, place: int) -> int:
-    """Return where the next tag or comment begins; the end of the text if there is none."""
+def _find_markup(text: str, place: int) -> tuple[int, re.Match[str] | None]:
+    """Return where the next tag or comment begins, and its match.
+
+    There is no match for a tag that never ends, nor at the end of the text. Such a tag has all of
+    the text that remains: to look for others in it would take the square of the time.
+    """
     while (place := text.find("<", place)) >= 0:
         if end := _end_of_placeholder(text, place):
             place = end
-        elif _TAG_START.match(text, place) or _MARKUP.match(text, place):
-            return place
+        elif match := _MARKUP.match(text, place):
+            return place, match
+        elif _TAG_START.match(text, place):
+            return place, None
         else:
             place += 1
-    return len(text)
+    return len(text), None
 
 
 def _end_of_placeholder(text: str, start: int) -> int | None:
     """Return where a placeholder in angle brackets ends, as %<count>d; None for a tag."""
-    if not _BEFORE_PLACEHOLDER.search(text[max(start - _LONGEST_FLAGS, 0) : start]):
+    before = text[max(start - _LONGEST_FLAGS, 0) : start]
+    if "%" not in before or not _BEFORE_PLACEHOLDER.search(before):
         return None
     match = _PLACEHOLDER.match(text, start)
     if match is None or text.find(f"</{match[1]}", start, start + _LONGEST_PAIR) >= 0:
@@ -157,23 +170,20 @@ def _find_end_tag(text: str, name: str, place: int) -> int:
 
 def _token(text: str, match: re.Match[str]) -> HtmlToken:
     start, end = match.span()
-    if match["template"]:
-        return HtmlToken(HtmlTokenKind.TEMPLATE, start, end)
-    if match["doctype"]:
-        return HtmlToken(HtmlTokenKind.DOCTYPE, start, end)
-    if match["comment"]:
-        return HtmlToken(HtmlTokenKind.COMMENT, start, end)
-    if match["end"]:
-        return HtmlToken(HtmlTokenKind.END_TAG, start, end, match["end"].lower())
+    kind = _KINDS[match.lastgroup or ""]
+    if kind is HtmlTokenKind.END_TAG:
+        return HtmlToken(kind, start, end, match["end"].lower())
+    if kind is not HtmlTokenKind.START_TAG:
+        return HtmlToken(kind, start, end)
     name = match["start"].lower()
-    is_empty = text.startswith("/>", end - 2) and name not in _NEVER_EMPTY
-    kind = HtmlTokenKind.EMPTY_TAG if is_empty else HtmlTokenKind.START_TAG
+    if text.startswith("/>", end - 2) and name not in _NEVER_EMPTY:
+        kind = HtmlTokenKind.EMPTY_TAG
     return HtmlToken(kind, start, end, name, _translate_attribute(text, start, end))
 
 
 def _translate_attribute(text: str, start: int, end: int) -> bool | None:
     """Return whether a tag asks that its element is translated; None if it does not say."""
-    if "translate" not in text[start:end].lower():
+    if end - start < _SHORTEST_WITH_TRANSLATE or "translate" not in text[start:end].lower():
         return None
     # The first of two attributes of a name counts.
     values = {
@@ -229,8 +239,7 @@ def is_printed(raw: str) -> bool:
     return raw.startswith(_PRINTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Translatability:
+class Translatability(NamedTuple):
     """Whether a token is translated.
 
     has_attributes: whether the attributes of its tag are.

@@ -1,4 +1,4 @@
-"""Takes the number of an item out of its text, as "2-" of 2-<i>Paris, Rome</i>."""
+"""Separates the number of an item from its text, as "2-" of 2-<i>Paris, Rome</i>."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

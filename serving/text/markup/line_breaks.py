@@ -1,4 +1,4 @@
-"""Decides which line breaks are within sentences, and which part them."""
+"""Decides which line breaks are within sentences, and which separate them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ _BEFORE_NO_SPACE = re.compile(
 
 
 class JoinedLines(Enum):
-    """Describes which lines are translated as one.
+    """Which lines are translated as one.
 
     WRAPPED: those that a text was wrapped into.
     """
@@ -29,11 +29,11 @@ class JoinedLines(Enum):
 def with_line_breaks(
     tokens: Iterable[Token], joined: JoinedLines, language: str
 ) -> Iterator[Token]:
-    """Yield the tokens; line breaks between lines that are not joined part sentences.
+    """Yield the tokens; line breaks between lines that are not joined separate sentences.
 
     language: of the text, in two letters.
     """
-    tokens = [*_gathered(tokens)]
+    tokens = [*_merge_line_breaks(tokens)]
     joins = iter(_joins(tokens, joined, language))
     last = ""
     for token in tokens:
@@ -45,14 +45,14 @@ def with_line_breaks(
         yield token
 
 
-def _gathered(tokens: Iterable[Token]) -> Iterator[Token]:
+def _merge_line_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yield the tokens, line breaks side by side and the spaces beside them as one."""
     for is_space, group in groupby(tokens, key=_is_space):
-        found = [*group]
-        if is_space and any(token.role is Role.LINE_BREAK for token in found):
-            yield Token(Role.LINE_BREAK, join_raw(found), " ")
+        run = [*group]
+        if is_space and any(token.role is Role.LINE_BREAK for token in run):
+            yield Token(Role.LINE_BREAK, join_raw(run), " ")
         else:
-            yield from found
+            yield from run
 
 
 def _is_space(token: Token) -> bool:
@@ -66,7 +66,7 @@ def _num_line_ends(raw: str) -> int:
 
 
 def _joins(tokens: Sequence[Token], joined: JoinedLines, language: str) -> list[bool]:
-    """Say of each line break if the lines that it parts are joined."""
+    """Return of each line break whether the lines that it separates are joined."""
     if joined is not JoinedLines.WRAPPED:
         return [joined is JoinedLines.ALL for token in tokens if token.role is Role.LINE_BREAK]
     lines: list[list[str]] = [[]]

@@ -27,13 +27,15 @@ from serving.text.markup.translated_words import (
 )
 from serving.text.spans import Span
 
+# A stop that a model wrote for a run of marks which is a point now.
 _STOP_AFTER_LOST_RUN = re.compile(r"(\.\.\.|…|[!?])\.(?=\W*\Z)")
-_LEAST_ORIGIN = 0.1  # of a word of the source that something came of
+_LEAST_ALIGNMENT = 0.1  # of a word of the source that something came of
 _OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
 class MarkedTranslation:
-    """The words of a segment's translation, with what the segment keeps.
+    """A segment's translation in words, with the segment's numbers, punctuation and
+    non-translatable text.
 
     source: the segment as the model's tokenizer has it.
     attention: [target tokens, source tokens]; None for models that have none.
@@ -46,7 +48,7 @@ class MarkedTranslation:
         source: TokenizedText,
         attention: Array | None,
     ) -> None:
-        paired = PairedMarks.of(segment.tokens, target.text)
+        paired = PairedMarks.compare(segment.tokens, target.text)
         has_lost_runs = loses_runs(segment.tokens, target.text)
         if paired.lost or has_lost_runs:
             segment = _with_lost_as_tags(segment, paired.lost, has_lost_runs)
@@ -55,7 +57,7 @@ class MarkedTranslation:
         self._source_words = read_source_words(segment.tokens)
         over = map_tokens_to_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
-        self._translated.put_back_kept()
+        self._translated.restore_non_translatables()
         words = self._translated.words
         self._translated.remove([word for word in words if paired.is_replaced(word)])
         if has_lost_runs:
@@ -68,10 +70,10 @@ class MarkedTranslation:
         write_end(segment.tokens, words)
 
     def text(self) -> str:
-        """Return it as it is written, with the segment's tags."""
+        """Return the translation with the segment's tags."""
         table = self._segment.references
         words = self._translated.words
-        texts = (self._cased(word.text).translate(table) for word in words)
+        texts = (self._restore_case(word.text).translate(table) for word in words)
         written = tuple(
             text if word.raw is None else word.raw for word, text in zip(words, texts, strict=True)
         )
@@ -87,29 +89,35 @@ class MarkedTranslation:
         return " ".join(word.text for word in self._translated.words if word.raw is None)
 
     def lacks_most_words(self) -> bool:
-        """Return whether nothing came of half of the source's words or more, apart from what is
-        kept, as far as the model has attention.
+        """Return whether nothing came of half of the source's words or more, numbers and
+        non-translatable text aside; False for a model without attention.
         """
         if not self._has_attention:
             return False
         source, alignment = self._source_words, self._translated.word_alignment()
-        copied = source.kept.keys() | source.numbers.keys()
+        copied = source.non_translatable.keys() | source.numbers.keys()
         words = [n for n, is_word in enumerate(source.is_word) if is_word and n not in copied]
         rows = [
             word.raw is None and has_letters_or_digits(word.text) for word in self._translated.words
         ]
         best = alignment.matrix[rows][:, words].max(axis=0, initial=0.0)
-        return len(words) > 0 and (best < _LEAST_ORIGIN).sum() * 2 >= len(words)
+        return len(words) > 0 and (best < _LEAST_ALIGNMENT).sum() * 2 >= len(words)
 
     def word_alignment(self) -> tuple[TokenizedText, TokenizedText, Array]:
-        """Return both sides without tags, in the words that they are written with, and how much of
-        the target's came of the source's: [target words, source words].
+        """Return the translation and its source without tags, as they are written, and how much
+        the target's words came of the source's: [target words, source words].
         """
-        return self.tokenized_text(), self._source(), self._translated.word_alignment().matrix
+        return (
+            self.tokenized_text(),
+            self._tokenized_source(),
+            self._translated.word_alignment().matrix,
+        )
 
     def tokenized_text(self) -> TokenizedText:
-        """Return the translation without tags, in the words that it is written with."""
-        pieces = [(word.gap, word.raw or self._cased(word.text)) for word in self._translated.words]
+        """Return the translation without tags, as it is written, and its words."""
+        pieces = [
+            (word.gap, word.raw or self._restore_case(word.text)) for word in self._translated.words
+        ]
         spans, end = [], 0
         for gap, piece in pieces:
             spans.append(Span(end + len(gap), end + len(gap) + len(piece)))
@@ -118,26 +126,26 @@ class MarkedTranslation:
         return TokenizedText(text, tuple(spans))
 
     def token_shares(self) -> Array:
-        """Return how much of each of the model's tokens is in each of the written words, [words,
-        tokens]; of no token in words that were copied.
+        """Return how much of each of the model's tokens is in each of the written words: [words,
+        tokens]. Nothing is in words that were copied from the source.
         """
         words = self._translated.words
-        own = [Span(0, 0) if word.raw is not None else word.span for word in words]
-        return overlap_shares(own, self._target.spans)
+        spans = [Span(0, 0) if word.raw is not None else word.span for word in words]
+        return overlap_shares(spans, self._target.spans)
 
-    def _source(self) -> TokenizedText:
-        """Return the segment with what it keeps as it is written, and where its words are."""
-        text, places = "", []  # of what is read, where it is in the text
+    def _tokenized_source(self) -> TokenizedText:
+        """Return the segment without tags, as it is written, and its words."""
+        text, places = "", []  # where each character that a model reads is in the text
         for token in self._segment.tokens:
             is_text = token.role in (Role.TEXT, Role.LINE_BREAK)
             places += [len(text) + offset * is_text for offset in range(len(token.text))]
             if token.text:
-                text += self._cased(token.text) if is_text else token.raw
+                text += self._restore_case(token.text) if is_text else token.raw
         places.append(len(text))
         spans = (Span(places[span.start], places[span.end]) for span in self._source_words.spans)
         return TokenizedText(text, tuple(spans))
 
-    def _cased(self, text: str) -> str:
+    def _restore_case(self, text: str) -> str:
         return text.upper() if self._segment.is_in_capitals else text
 
 

@@ -58,10 +58,10 @@ def _scaled_amount(language: str) -> re.Pattern[str] | None:
     words = "|".join(re.escape(scale) for scale in scales if len(scale) > 1) or "(?!)"
     letters = [scale for scale in scales if len(scale) == 1]
     attached = "|".join([f"(?i:{words})", *letters, *map(str.upper, letters)])
-    apart = "|".join([f"(?i:{words})", *map(str.upper, letters)])  # "€5 a month" has no scale
+    separate = "|".join([f"(?i:{words})", *map(str.upper, letters)])  # "€5 a month" has no scale
     sign = rf"(?:(?:[A-Z]{{1,3}})?[{CURRENCIES}]|(?:{CURRENCY_CODE}))"
     number = rf"{DECIMAL}(?:[-–]{DECIMAL})?"
-    scale = rf"(?:(?P<scale>{attached})|(?:{SPACE}|-)(?P<scale_apart>{apart}))(?!\w)"
+    scale = rf"(?:(?P<scale>{attached})|(?:{SPACE}|-)(?P<scale_apart>{separate}))(?!\w)"
     return re.compile(
         rf"(?<![\w.,$–—-])(?:(?P<sign>{sign}){SPACE}?(?P<number>{number}){scale}"
         rf"|(?P<number_before>{number}){scale.replace('<scale', '<scale_before')}"
@@ -77,13 +77,13 @@ def scaled_amounts(text: str, language: str) -> Iterator[Span]:
 
 def possible_values(text: str) -> frozenset[Decimal]:
     """Return what a number may mean, in one language or another: 1,500 is 1500 or 1.5."""
-    found = set()
+    numbers = set()
     if grouped := _GROUPED.fullmatch(text):
         whole, _, decimals = _parts(text, grouped[1])
-        found.add(Decimal(f"{whole}.{decimals or 0}"))
+        numbers.add(Decimal(f"{whole}.{decimals or 0}"))
     if re.fullmatch(r"\d+(?:[.,]\d+)?", text):
-        found.add(Decimal(text.replace(",", ".")))
-    return frozenset(found)
+        numbers.add(Decimal(text.replace(",", ".")))
+    return frozenset(numbers)
 
 
 def localize_number(text: str, source: str, target: str) -> str:
@@ -92,14 +92,16 @@ def localize_number(text: str, source: str, target: str) -> str:
 
     source, target: languages, in two letters.
     """
-    own, other = _symbols(source), _symbols(target)
-    if own is None or other is None:
+    source_symbols, target_symbols = _symbols(source), _symbols(target)
+    if source_symbols is None or target_symbols is None:
         return text
-    point, group = map(re.escape, own)
+    point, group = map(re.escape, source_symbols)
     number = re.compile(
         rf"(?<![\d.,])(?:\d{{1,3}}(?:{group}\d{{3}})+|\d+)(?:{point}\d+)?(?![\d.,])"
     )
-    changes = str.maketrans({own[0]: other[0], own[1]: other[1]})
+    changes = str.maketrans(
+        {source_symbols[0]: target_symbols[0], source_symbols[1]: target_symbols[1]}
+    )
     return number.sub(lambda match: match.group().translate(changes), text)
 
 

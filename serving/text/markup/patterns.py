@@ -1,4 +1,6 @@
-"""Patterns of what a translation keeps as it is written: addresses, code, placeholders, signs."""
+"""Patterns of what is not translated: addresses, code, placeholders, emoji, signs, foreign scripts;
+of marks that the model does not read, and of what separates the items of a text.
+"""
 
 import re
 from collections.abc import Iterator
@@ -32,10 +34,12 @@ LETTER_REFERENCE = (
     r"|e[mn]sp|thinsp|#160|#[xX][aA]0|#8239|shy|#173|zwnj|zwj);"
 )
 _ENTITY = rf"(?!{LETTER_REFERENCE})" r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});"
-# The names of what parts a text, and of what stands in it as a tag does.
+# The names of what separates sentences, and of what stands in one as a tag does.
 BORDER, TAG = "border", "template_tag"
-# None takes more than a few steps at a character: each begins where nothing of its kind stands
-# before, or is bounded.
+# Alternatives of one pattern: at each place the first that matches counts, so that what encloses
+# comes before what it may hold: a border of a template before other tags of it, LaTeX and Windows'
+# paths before placeholders, an address before the domain and the path in it. None takes more than a
+# few steps at a character: each begins where nothing of its kind stands before, or is bounded.
 _PATTERNS = {
     BORDER: f"{TEMPLATE_BORDER}|{DIRECTIVE}",
     TAG: TEMPLATE_TAG,
@@ -86,7 +90,7 @@ _EMOTICON = (
 EMOJI = re.compile(
     rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*"
 )
-# What this does not find has nothing that the others find: most sentences are done so.
+# A text without a match has none of the others: most sentences need no more than this one search.
 MAY_BE_NON_TRANSLATABLE = re.compile(
     r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[xXoO8BDTQ][-D.]|[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u2018\u2019]"
 )
@@ -97,11 +101,12 @@ RUN = re.compile(
 )
 # Round brackets around nothing but signs: (!), (*), (...).
 SIGNS_IN_BRACKETS = re.compile(r"\([^\w\s()\[\]{}]{1,9}\)")
-# Not Latin's own punctuation, nor what `_UNUSUAL` has: arrows, bullets, mathematics, currencies.
+# Arrows, bullets, mathematics, currencies; neither Latin's own punctuation nor what `typography`
+# reads as usual characters.
 _SIGN = r"[¢-©¬®-±¶·×÷‖‗†-‣‥‧‱-‸※-⁞₠-⃀℀-↋←-⯿⸎-⸿〃〄〇-〟｢｣�\U0001d000-\U0001f0ff]"
 _ASCII_SIGN = r"[<>=+*#^~|\\_{}$@]"
 _NO_WORD = r"(?![^\s.,;:!?)])"
-# Alone between spaces, or at the border of a word.
+# Alone between spaces, or at the border of a word, where models drop what they read.
 SIGNS = re.compile(
     rf"(?<!\S){_ASCII_SIGN}[<>=+*#^~|\\_{{}}$@!:&/-]*{_NO_WORD}|(?<!\S)[-!:&|/]{_ASCII_SIGN}+{_NO_WORD}"
     rf"|(?<!\S)(?:--+|&&|\|\||//){_NO_WORD}|(?<![\w&])&(?=[A-Za-z])|{_SIGN}[{_SIGN[1:-1]}\ufe0e\ufe0f]*"
@@ -114,7 +119,7 @@ _WITH_SIGN = re.compile(
 _SUBSCRIPTED = re.compile(
     r"(?<![\w.])[A-Za-z_][\w.]{0,80}(?:\[[^\s\[\]]{0,40}\]|\([^\s()]{0,40}\))+"
 )
-# What parts the items of a menu, a path or a title: Home > Dogs, Save | Cancel.
+# What separates the items of a menu, a path or a title: Home > Dogs, Save | Cancel.
 _SEPARATOR = re.compile(r"(?:(?<=[\w.?!%)\]}…])|\A)\s+[|·•→›»>/]\s+(?=[^\W\d_a-zß-ÿ]|\Z)")
 # A remark before a sentence: [laughs] Come in.
 _REMARK = re.compile(r"\A\s*\[[^\[\]\n]{2,80}\](\s+)(?=[A-Z♪])")
@@ -133,7 +138,7 @@ _FOREIGN = re.compile(rf"{_LETTER}+(?:[\s\u200c\u200d'’.,、-]{{0,2}}{_LETTER}
 
 
 def end_of_match(match: re.Match[str]) -> int:
-    """Return where what was found ends: an address without the punctuation after it."""
+    """Return where a match ends: an address without the punctuation after it."""
     if match.lastgroup not in ("web", "domain"):
         return match.end()
     text = match.group()
@@ -147,7 +152,7 @@ def end_of_match(match: re.Match[str]) -> int:
 
 
 def separators(text: str) -> Iterator[Span]:
-    """Yield what parts the items of a text that are no sentence together."""
+    """Yield what separates the items of a text, which are no sentence together."""
     if remark := _REMARK.match(text):
         yield Span(*remark.span(1))
     depth = place = 0
@@ -159,15 +164,15 @@ def separators(text: str) -> Iterator[Span]:
 
 
 def words_with_signs(text: str) -> Iterator[Span]:
-    """Yield where words lie that hold operators or brackets, without what encloses them."""
+    """Yield the words that hold operators or brackets, without what encloses them."""
     for pattern in (_WITH_SIGN, _SUBSCRIPTED):
         for match in pattern.finditer(text):
             yield Span(*match.span())
 
 
 def foreign_words(text: str, language: str) -> Iterator[Span]:
-    """Yield where words lie that are not in a language's script, if that is Latin: letters that a
-    model cannot write; those that only spaces part are one.
+    """Yield the words in other scripts than a language's, if that is Latin: its models cannot write
+    them. Words with only spaces between them are one.
     """
     if is_in_latin_script(language):
         yield from (Span(*match.span()) for match in _FOREIGN.finditer(text))

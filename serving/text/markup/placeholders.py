@@ -224,7 +224,7 @@ _QT = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("Qt"))
 _NUMBERED, _IN_ORDER = ArgumentOrder.NUMBERED, ArgumentOrder.OF_THE_SOURCE
 
 
-def _printf(
+def _printf_format(
     types: str,
     *examples: str,
     flags: str = "-+ #0",
@@ -236,41 +236,41 @@ def _printf(
     return GettextFormat(pattern, examples, _PERCENTS, order, _PRINTF, line_break)
 
 
-def _braced(*examples: str, pattern: str = _BRACED) -> GettextFormat:
+def _brace_format(*examples: str, pattern: str = _BRACED) -> GettextFormat:
     return GettextFormat(pattern, examples, _BRACES, ArgumentOrder.FREE, _PYTHON)
 
 
 FORMATS: Mapping[str, GettextFormat] = {
-    "c": _printf(_C_TYPES, "%s", "%2$d", "%<PRIu64>", "%I64d", flags="-+ #0'I"),
-    "objc": _printf(f"{_C_TYPES}|@", "%@", "%1$@", "%lld", flags="-+ #0'I"),
-    "c++": _braced("{}", "{0:d}", "{:>10}"),
-    "python": _printf(
+    "c": _printf_format(_C_TYPES, "%s", "%2$d", "%<PRIu64>", "%I64d", flags="-+ #0'I"),
+    "objc": _printf_format(f"{_C_TYPES}|@", "%@", "%1$@", "%lld", flags="-+ #0'I"),
+    "c++": _brace_format("{}", "{0:d}", "{:>10}"),
+    "python": _printf_format(
         "[hlL]?[diouxXeEfFgGcrsa]",
         *("%(name)s", "%d", "%-5.1f"),
         argument=r"(?:\([^()]*\))?",
         order=_IN_ORDER,
     ),
-    "python-brace": _braced("{name}", "{0.attr}", "{x[0]!r:>10}"),
+    "python-brace": _brace_format("{name}", "{0.attr}", "{x[0]!r:>10}"),
     "java": GettextFormat(
         rf"\{{\d{{1,3}}\s*(?:,{_INNER})?\}}", ("{0}", "{0,number,integer}"), {"'": "''"}
     ),
-    "java-printf": _printf(
+    "java-printf": _printf_format(
         "[bBhHsScCdoxXeEfgGaAn]|[tT][A-Za-z]",
         *("%1$tY", "%s", "%,d", "%<s"),
         flags="-+ #0,(",
         argument=r"(?:\d{1,2}\$|<)?",
         line_break="%n",
     ),
-    "csharp": _braced("{0}", "{0,10:N2}", pattern=rf"\{{\d{{1,3}}{_INNER}\}}"),
-    "javascript": _printf("[cdiouxXeEfFgGaAsjJoO]", "%s", "%2$d", "%j", flags="-+ #0'"),
+    "csharp": _brace_format("{0}", "{0,10:N2}", pattern=rf"\{{\d{{1,3}}{_INNER}\}}"),
+    "javascript": _printf_format("[cdiouxXeEfFgGaAsjJoO]", "%s", "%2$d", "%j", flags="-+ #0'"),
     "scheme": GettextFormat(
         _TILDE, ("~a", "~d", "~10,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK
     ),
     "lisp": GettextFormat(_TILDE, ("~a", "~:d", "~,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
-    "elisp": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
-    "librep": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
-    "rust": _braced("{}", "{name}", "{0:>5}"),
-    "go": _printf(
+    "elisp": _printf_format("[sSdioxXeEfgGc]", "%s", "%2$d"),
+    "librep": _printf_format("[sSdioxXeEfgGc]", "%s", "%2$d"),
+    "rust": _brace_format("{}", "{name}", "{0:>5}"),
+    "go": _printf_format(
         r"(?:\[\d{1,2}\])?[vTtbcdoOqxXUeEfFgGspw]",
         *("%v", "%+v", "%[1]d"),
         argument="",
@@ -285,19 +285,19 @@ FORMATS: Mapping[str, GettextFormat] = {
         _PRINTF,
     ),
     "sh": GettextFormat(r"\$[A-Za-z_]\w*|\$\{[^{}]*\}", ("$name", "${VAR}")),
-    "sh-printf": _printf("[diouxXeEfFgGaAcsbq]", "%s", "%2$d", "%b"),
-    "awk": _printf("[diouxXeEfFgGaAcs]", "%s", "%2$d"),
-    "lua": _printf("[cdiouxXaAeEfFgGqs]", "%s", "%q", argument="", order=_IN_ORDER),
-    "object-pascal": _printf(
+    "sh-printf": _printf_format("[diouxXeEfFgGaAcsbq]", "%s", "%2$d", "%b"),
+    "awk": _printf_format("[diouxXeEfFgGaAcs]", "%s", "%2$d"),
+    "lua": _printf_format("[cdiouxXaAeEfFgGqs]", "%s", "%q", argument="", order=_IN_ORDER),
+    "object-pascal": _printf_format(
         "[duxefgnmpsDUXEFGNMPS]",
         *("%s", "%0:s", "%-10.2f"),
         argument=r"(?:\d{0,2}:)?",
         flags="-",
         order=_IN_ORDER,
     ),
-    "modula2": _printf("[diouxXeEfFgGcsb]", "%s", "%d", order=_IN_ORDER),
-    "d": _printf(r"[a-zA-Z]|\((?:(?!%\)).)*%\)", "%s", "%2$d", "%(%s, %)", flags="-+ #0=,"),
-    "ocaml": _printf(
+    "modula2": _printf_format("[diouxXeEfFgGcsb]", "%s", "%d", order=_IN_ORDER),
+    "d": _printf_format(r"[a-zA-Z]|\((?:(?!%\)).)*%\)", "%s", "%2$d", "%(%s, %)", flags="-+ #0=,"),
+    "ocaml": _printf_format(
         "[lnL]?[diuxXo]|[sScCfFeEgGhHbBat!]",
         *("%s", "%Ld", "%a"),
         argument="",
@@ -317,8 +317,8 @@ FORMATS: Mapping[str, GettextFormat] = {
         _IN_ORDER,
         "Boost",
     ),
-    "tcl": _printf("[hlL]?[diouxXeEfgGcs]", "%s", "%2$d"),
-    "perl": _printf(
+    "tcl": _printf_format("[hlL]?[diouxXeEfgGcs]", "%s", "%2$d"),
+    "perl": _printf_format(
         "(?:hh|ll|[hlqLVzt])?[csdiouxXeEfFgGaAbBpnDUO]", "%s", "%2$d", "%vd", flags="-+ #0v"
     ),
     "perl-brace": GettextFormat(r"\{[A-Za-z_]\w*\}", ("{name}",)),
@@ -330,14 +330,14 @@ FORMATS: Mapping[str, GettextFormat] = {
         _PRINTF,
     ),
     "gcc-internal": replace(
-        _printf(
+        _printf_format(
             rf"(?:ll?|w|z|t)?[a-zA-Z]|{_QUOTED_BY_GCC}",
             *("%s", "%qD", "%m", "%<if%>"),
             flags="-+ #0q",
         ),
         literals={**_PERCENTS, "'": "%'"},
     ),
-    "gfc-internal": _printf(
+    "gfc-internal": _printf_format(
         f"ll?[diu]|[diusceLCgp]|{_QUOTED_BY_GCC}|'", "%s", "%L", "%qs", "%<if%>", flags="q"
     ),
     "ycp": GettextFormat(r"%\d", ("%1", "%9"), _PERCENTS),

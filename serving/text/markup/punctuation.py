@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from serving.text.end_marks import CLOSING_MARKS, SENTENCE_END_MARKS
 from serving.text.markup.escapes import unescape
 from serving.text.markup.paired_marks import APOSTROPHES, ROUND_BRACKETS, MarkPairs, find_pairs
 from serving.text.markup.tokens import Role, Token, join_text, split_at, with_spans
@@ -19,14 +20,14 @@ from serving.text.markup.translated_words import (
 from serving.text.markup.typography import DASH, ELLIPSIS, is_run, is_typographic
 
 Places = list[int]
-_END_MARKS = frozenset(".!?…。！？")
-_CLOSING = frozenset(")]}\"”»›'’")
+_END_MARKS = frozenset(SENTENCE_END_MARKS)
+_CLOSING = frozenset(CLOSING_MARKS)
 _LOOSE_APOSTROPHE = re.compile(r"(?<!\w)['‘’]|['‘’](?!\w)")
-_PLAIN = frozenset("()\"'`")  # a model may write what its language has instead: « »
+_PLAIN = frozenset("()\"'`")  # a model may write its language's own marks instead: « »
 _ELLIPSES = frozenset({"...", "…"})
 _OTHER_MARKS = frozenset(":;,")
 _MARKS = re.compile(r"[!?]+|…|\.{2,}")
-_END = re.compile(r"([.!?…。！？:;,]?)[\s)\]}\"”»›'’]*\Z")
+_END = re.compile(rf"([{SENTENCE_END_MARKS}:;,]?)[\s{re.escape(CLOSING_MARKS)}]*\Z")
 
 
 def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:
@@ -34,15 +35,15 @@ def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:
     wrote them.
     """
     signs = [token for token in tokens if is_typographic(token)]
-    wanted = [token for token in signs if token.text.strip() == DASH]
-    places = _dashes(words)
-    if wanted and len(wanted) == len(places):
-        for place, token in zip(places, wanted, strict=True):
+    dashes = [token for token in signs if token.text.strip() == DASH]
+    places = _find_dashes(words)
+    if dashes and len(dashes) == len(places):
+        for place, token in zip(places, dashes, strict=True):
             words[place].text = unescape(token.raw)
-        _close_up(words, places, wanted)
+        _remove_spaces(words, places, dashes)
 
 
-def _dashes(words: Sequence[TargetWord]) -> Places:
+def _find_dashes(words: Sequence[TargetWord]) -> Places:
     return [
         place
         for place, word in enumerate(words)
@@ -50,8 +51,8 @@ def _dashes(words: Sequence[TargetWord]) -> Places:
     ]
 
 
-def _close_up(words: Sequence[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
-    """Take the spaces around dashes away that the source writes without."""
+def _remove_spaces(words: Sequence[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
+    """Remove the spaces around dashes that the source writes without."""
     for number, token in zip(places, dashes, strict=True):
         if token.text != token.text.strip():
             words[number].gap = ""
@@ -63,10 +64,13 @@ def _close_up(words: Sequence[TargetWord], places: Places, dashes: Sequence[Toke
 class PairedMarks:
     """The brackets and quotation marks of a segment, and what became of them in a translation.
 
-    lost: by their places in what is read, those that a translation has not as its source.
-    written: how the others are written, by where the model wrote them.
-    opening: where the model wrote those that open; a space may follow or go before none.
-    replaced: where the model wrote marks in the place of the lost ones.
+    Models read sentences with brackets better than without: they become tags only where a
+    translation has lost one (loadtest/LOG.md).
+
+    lost: places, in the text that a model reads, of those that the translation does not have alike.
+    written: how the others are written, by their places in the translation.
+    opening: places in the translation of those that open; no space follows them.
+    replaced: places in the translation of what the model wrote for the lost ones.
     """
 
     lost: frozenset[int]
@@ -75,7 +79,8 @@ class PairedMarks:
     replaced: frozenset[int]
 
     @classmethod
-    def of(cls, tokens: Sequence[Token], translation: str) -> "PairedMarks":
+    def compare(cls, tokens: Sequence[Token], translation: str) -> "PairedMarks":
+        """Return the marks of a segment, compared with those of what a model wrote."""
         text = join_text(tokens)
         source, target = find_pairs(text), find_pairs(translation)
         lost: set[int] = set()
@@ -92,7 +97,7 @@ class PairedMarks:
                 if any(text[place] in APOSTROPHES for place in places):
                     replaced |= {match.start() for match in _LOOSE_APOSTROPHE.finditer(translation)}
             elif places:
-                raws = _raws(tokens, places)
+                raws = _raw_marks(tokens, places)
                 is_native = not any(translation[other] in _PLAIN for other in others)
                 written |= {
                     other: raw
@@ -103,11 +108,11 @@ class PairedMarks:
         return cls(frozenset(lost), written, opening, frozenset(replaced))
 
     def is_replaced(self, word: TargetWord) -> bool:
-        """Return whether the model wrote a word in the place of what is written anew."""
+        """Return whether a word is a mark that the model wrote for a lost one."""
         return word.raw is None and bool(word.text) and word.span.start in self.replaced
 
     def write_into(self, words: Sequence[TargetWord]) -> None:
-        """Write the marks among the words as the source has them, without spaces within pairs."""
+        """Write the marks as the source has them, without spaces within pairs."""
         is_opened = False
         for word in words:
             if is_opened:
@@ -141,8 +146,8 @@ def _are_alike(
     return all(has_letters_or_digits(translation[start:end]) for start, end in pairs)
 
 
-def _raws(tokens: Sequence[Token], places: Sequence[int]) -> Iterator[str]:
-    """Yield how the source writes the marks at places in what is read."""
+def _raw_marks(tokens: Sequence[Token], places: Sequence[int]) -> Iterator[str]:
+    """Yield how the source writes the marks at these places of the text that a model reads."""
     borders = sorted({border for place in places for border in (place, place + 1)})
     starts = {
         span.start: token for token, span in with_spans(split_at(tokens, borders)) if token.text
@@ -152,14 +157,18 @@ def _raws(tokens: Sequence[Token], places: Sequence[int]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SourceMark:
-    """A mark between or after the words of a source; a token if it is a run."""
+    """A mark between or after the words of a source.
+
+    run: its token, if it is a run of marks.
+    place: number of the token that it is in.
+    """
 
     text: str
     run: Token | None
     place: int
 
 
-def _source_marks(tokens: Sequence[Token]) -> tuple[list[_SourceMark], _SourceMark | None]:
+def _find_source_marks(tokens: Sequence[Token]) -> tuple[list[_SourceMark], _SourceMark | None]:
     """Return the marks between a source's words, and the one after them."""
     marks: list[_SourceMark] = []
     last_word = -1
@@ -186,26 +195,26 @@ def loses_runs(tokens: Sequence[Token], translation: str) -> bool:
     """Return whether a translation has another number of marks between its words than a source with
     runs of marks there.
     """
-    inner, _ = _source_marks(tokens)
+    inner, _ = _find_source_marks(tokens)
     if all(mark.run is None for mark in inner):
         return False
     texts = [translation[span.start : span.end] for span in find_words_and_marks(translation)]
-    return len(_inner_groups(tokens, texts)) != len(inner)
+    return len(_find_inner_groups(tokens, texts)) != len(inner)
 
 
 def inner_runs(tokens: Sequence[Token]) -> list[Token]:
     """Return the runs of marks between a segment's words."""
-    inner, _ = _source_marks(tokens)
+    inner, _ = _find_source_marks(tokens)
     return [mark.run for mark in inner if mark.run is not None]
 
 
-def _texts(words: Sequence[TargetWord]) -> list[str]:
+def _word_texts(words: Sequence[TargetWord]) -> list[str]:
     return [word.text if word.raw is None else word.raw + "\0" for word in words]
 
 
-def _groups(words: Sequence[str]) -> tuple[list[slice], slice]:
-    """Return where the marks between the words of a translation lie, and those after them, which
-    may be none.
+def _find_groups(words: Sequence[str]) -> tuple[list[slice], slice]:
+    """Return the words of a translation that are marks between its words, and those after the last
+    word, which may be none.
     """
     end = len(words)
     while end and words[end - 1] in _CLOSING:
@@ -230,35 +239,35 @@ def _is_mark(word: str) -> bool:
 
 def inner_marks(words: Sequence[TargetWord]) -> list[TargetWord]:
     """Return the marks between the words of a translation."""
-    return [word for group in _groups(_texts(words))[0] for word in words[group]]
+    return [word for group in _find_groups(_word_texts(words))[0] for word in words[group]]
 
 
 def write_inner_runs(tokens: Sequence[Token], words: list[TargetWord]) -> None:
     """Write the runs of marks between words as the source does, where the translation has as many
     marks there.
     """
-    inner, _ = _source_marks(tokens)
-    groups = _inner_groups(tokens, _texts(words))
+    inner, _ = _find_source_marks(tokens)
+    groups = _find_inner_groups(tokens, _word_texts(words))
     if len(groups) == len(inner):
         for group, mark in zip(groups[::-1], inner[::-1], strict=True):
             if mark.run is not None:
-                words[group] = [_run(mark.run, words[group.start])]
+                words[group] = [_write_run(mark.run, words[group.start])]
 
 
 def write_end(tokens: Sequence[Token], words: list[TargetWord]) -> None:
-    """Write the mark that the source ends with: a run as it is there; another one if the
-    translation has none or a run. A translation has none where the source has none.
+    """Write the mark at the end of a translation: a run as the source has it; another mark of the
+    source if the translation has none or a run; none if the source has none.
     """
-    _, mark = _source_marks(tokens)
-    _, group = _groups(_texts(words))
-    if not group.start or any(word.text in _written_runs(tokens) for word in words[group]):
+    _, mark = _find_source_marks(tokens)
+    _, group = _find_groups(_word_texts(words))
+    if not group.start or any(word.text in _run_texts(tokens) for word in words[group]):
         return
     blank = TargetWord("", "", np.zeros_like(words[0].alignment))
     has_mark = group.start < group.stop
     if mark is None:
         del words[group]
     elif mark.run is not None:
-        words[group] = [_run(mark.run, words[group.start] if has_mark else blank)]
+        words[group] = [_write_run(mark.run, words[group.start] if has_mark else blank)]
     elif has_mark and (group.stop > group.start + 1 or mark.text in _OTHER_MARKS):
         words[group] = [replace(words[group.start], text=mark.text)]
     elif not has_mark:
@@ -270,22 +279,22 @@ def write_end(tokens: Sequence[Token], words: list[TargetWord]) -> None:
             words.insert(place, replace(blank, text=mark.text))
 
 
-def _written_runs(tokens: Sequence[Token]) -> set[str]:
+def _run_texts(tokens: Sequence[Token]) -> set[str]:
     return {run.name.lstrip() for run in inner_runs(tokens)}
 
 
-def _inner_groups(tokens: Sequence[Token], words: Sequence[str]) -> list[slice]:
-    """Return where the marks between the words of a translation lie; an ellipsis that a model has
-    moved to the end is one of them.
+def _find_inner_groups(tokens: Sequence[Token], words: Sequence[str]) -> list[slice]:
+    """Return the words of a translation that are marks between its words. An ellipsis that a model
+    has moved to the end is one of them.
     """
-    inner, last = _source_marks(tokens)
-    groups, end = _groups(words)
+    inner, last = _find_source_marks(tokens)
+    groups, end = _find_groups(words)
     is_moved = "".join(words[end]) in _ELLIPSES and (last is None or last.run is None)
     has_ellipsis = any(mark.run is not None and mark.text == ELLIPSIS for mark in inner)
     return [*groups, end] if is_moved and has_ellipsis and len(groups) < len(inner) else groups
 
 
-def _run(run: Token, word: TargetWord) -> TargetWord:
+def _write_run(run: Token, word: TargetWord) -> TargetWord:
     """Write a run of marks over the first mark that a model wrote in its place, after the space
     that it has there.
     """

@@ -1,7 +1,7 @@
-"""Cuts a text with marks into segments that a model can take, each with the marks within it.
+"""Segments of a text with markup: the tokens of each, and the gaps between them.
 
-What is not in a segment is a gap: spaces, tags around whole sentences, comments, as they are
-written, and what is kept, as a translation writes it.
+A gap is all that is not in a segment: spaces, tags around whole sentences and comments, as they are
+written, and non-translatable text, as a translation writes it.
 """
 
 import re
@@ -26,17 +26,16 @@ from serving.text.sentences import TextLayout
 from serving.text.spans import Span
 
 _MAY_HAVE_PAIRS = re.compile(r"[()\"“”„‟«»‹›]|(?<!\w)['‘’]")
-# Says where the segments of a passage lie.
+# Returns the spans of the segments of a passage, without spaces at their ends.
 Cut = Callable[[str], Sequence[Span]]
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedSegment:
-    """The tokens of one segment; read, they are its text.
+    """The tokens of one segment.
 
-    references: how the text writes characters that stand for others in markup, and which it leaves
-        out.
-    is_in_capitals: it is read in small letters, and its translation written in capitals.
+    references: how characters of its translation are written, as of `reference_table`.
+    is_in_capitals: a model reads it in small letters, and its translation is written in capitals.
     """
 
     tokens: tuple[Token, ...]
@@ -49,9 +48,7 @@ class MarkedSegment:
 
     @property
     def is_plain_text(self) -> bool:
-        """Return whether it is words and nothing else, and its translation is written as it
-        comes.
-        """
+        """Return whether it is nothing but words, whose translation needs no change."""
         is_text = all(
             token.role is Role.TEXT and not is_typographic(token) and not is_run(token)
             for token in self.tokens
@@ -60,9 +57,7 @@ class MarkedSegment:
 
     @property
     def needs_word_alignment(self) -> bool:
-        """Return whether it matters which words of a translation came of which of its own: if there
-        is more than tags around all of it.
-        """
+        """Return whether it has more than words, and tags around all of it."""
         start, end = 0, len(self.tokens)
         while (
             start < end
@@ -99,13 +94,12 @@ def cut_into_segments(
 ) -> MarkedLayout:
     """Return the segments of a text, and what is between them.
 
-    cut: gives the segments of a passage, without spaces at their ends.
     references: as in a `MarkedSegment`.
     """
     segments: list[MarkedSegment] = []
     gaps = [""]
-    for found in split_passages(tokens):
-        passage = [*with_single_spaces(with_model_placeholders(found))]
+    for passage_tokens in split_passages(tokens):
+        passage = [*with_single_spaces(with_model_placeholders(passage_tokens))]
         spans = _whole_spans(passage, cut(join_text(passage)))
         first, *others = _slots(passage, spans)
         gaps[-1] += join_translations(first)

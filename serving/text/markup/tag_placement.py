@@ -62,9 +62,9 @@ def place_tags(root: Tag, alignment: WordAlignment, line_starts: Sequence[int]) 
             pairs[0].low, pairs[0].high = parent.low, parent.high
         elif pairs:
             _place_pairs(parent, pairs, alignment)
-        taken = [pair for pair in pairs if pair.low < pair.high]
-        _place_line_breaks(parent, taken, alignment, line_starts)
-        _place_points(parent, taken, alignment)
+        placed_pairs = [pair for pair in pairs if pair.low < pair.high]
+        _place_line_breaks(parent, placed_pairs, alignment, line_starts)
+        _place_points(parent, placed_pairs, alignment)
         parent.inner.sort(key=lambda tag: (tag.low, tag.low < tag.high))
         waiting += pairs
     _place_ranges(root, alignment)
@@ -89,9 +89,9 @@ def _place_ranges(root: Tag, alignment: WordAlignment) -> None:
         if end is None or id(end) not in parents or start.start >= end.start:
             continue
         low, high = _range_words(start.start, end.start, alignment)
-        low = _nearest(low, places[id(parents[id(start)])])
+        low = _nearest_place(low, places[id(parents[id(start)])])
         start.low = start.high = low
-        high = _nearest(max(high, low + 1), places[id(parents[id(end)])], low + 1)
+        high = _nearest_place(max(high, low + 1), places[id(parents[id(end)])], low + 1)
         end.low = end.high = high
         if low < high:  # else there is no word between what their pairs allow
             start.opening_attaches, end.opening_attaches = False, True
@@ -120,12 +120,14 @@ def _range_words(start: int, end: int, alignment: WordAlignment) -> tuple[int, i
 def _places_in(parent: Tag) -> list[int]:
     """Return the places between words in the parent and in none of its pairs."""
     pairs = [tag for tag in parent.inner if tag.low < tag.high]
-    return _allowed(range(parent.low, parent.high + 1), pairs)
+    return _allowed_places(range(parent.low, parent.high + 1), pairs)
 
 
-def _nearest(place: int, places: Sequence[int], least: int = 0) -> int:
+def _nearest_place(place: int, places: Sequence[int], least: int = 0) -> int:
     """Return the nearest of the places, if possible from `least` on."""
-    return min(places, key=lambda each: (each < least, abs(each - place), -each))
+    return min(
+        places, key=lambda candidate: (candidate < least, abs(candidate - place), -candidate)
+    )
 
 
 def _place_pairs(parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment) -> None:
@@ -133,9 +135,9 @@ def _place_pairs(parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment) ->
     within = np.array(
         [shares[:, m.start - parent.start : m.end - parent.start].sum(axis=1) for m in pairs]
     )
-    order = _order(pairs, within)
+    order = _sort_pairs(pairs, within)
     pairs = [pairs[number] for number in order]
-    outside = _outside(parent, pairs, shares)
+    outside = _outside_gains(parent, pairs, shares)
     runs = find_best_runs(within[order], outside)
     for pair, low, high in zip(pairs, runs.lows, runs.highs, strict=True):
         pair.low, pair.high = parent.low + low, parent.low + high
@@ -151,25 +153,25 @@ def _fit_punctuation(pair: Tag, least: int, most: int, alignment: WordAlignment)
     least, most: between which words its own may lie.
     """
     words = np.flatnonzero(alignment.target_is_word[pair.low : pair.high]) + pair.low
-    own = np.flatnonzero(alignment.source_is_word[pair.start : pair.end]) + pair.start
-    if not (words.size and own.size):
+    source_words = np.flatnonzero(alignment.source_is_word[pair.start : pair.end]) + pair.start
+    if not (words.size and source_words.size):
         return
-    belongs = _belongs(pair, alignment)
+    belongs = _belonging_marks(pair, alignment)
     if not pair.begins_earlier:
-        wanted = max(int(words[0] - (own[0] - pair.start)), least)
-        low = max(pair.low, wanted)
-        while low == pair.low > wanted and belongs[pair.low - 1]:
+        target_low = max(int(words[0] - (source_words[0] - pair.start)), least)
+        low = max(pair.low, target_low)
+        while low == pair.low > target_low and belongs[pair.low - 1]:
             low = pair.low = pair.low - 1
         pair.low = low
     if not pair.ends_later:
-        wanted = min(int(words[-1] + pair.end - own[-1]), most)
-        high = min(pair.high, wanted)
-        while high == pair.high < wanted and belongs[pair.high]:
+        target_high = min(int(words[-1] + pair.end - source_words[-1]), most)
+        high = min(pair.high, target_high)
+        while high == pair.high < target_high and belongs[pair.high]:
             high = pair.high = pair.high + 1
         pair.high = high
 
 
-def _belongs(pair: Tag, alignment: WordAlignment) -> list[bool]:
+def _belonging_marks(pair: Tag, alignment: WordAlignment) -> list[bool]:
     """Say of each target word if it is punctuation that came most of that of the pair."""
     matrix = np.where(alignment.source_is_word, 0, alignment.matrix)
     within = matrix[:, pair.start : pair.end].sum(axis=1)
@@ -177,7 +179,7 @@ def _belongs(pair: Tag, alignment: WordAlignment) -> list[bool]:
     return list(came_of_own)
 
 
-def _order(pairs: Sequence[Tag], within: Array) -> list[int]:
+def _sort_pairs(pairs: Sequence[Tag], within: Array) -> list[int]:
     """Return the pairs in the order of the middles of what came of them."""
     places = np.arange(within.shape[1])
     weights = within.sum(axis=1)
@@ -191,7 +193,7 @@ def _order(pairs: Sequence[Tag], within: Array) -> list[int]:
     return sorted(range(len(pairs)), key=key)
 
 
-def _outside(parent: Tag, pairs: Sequence[Tag], shares: Array) -> Array:
+def _outside_gains(parent: Tag, pairs: Sequence[Tag], shares: Array) -> Array:
     """Return how much each word belongs to no pair, before, between and after them."""
     is_outside = np.ones(parent.end - parent.start, bool)
     for pair in pairs:
@@ -212,7 +214,7 @@ def _place_line_breaks(
     two at one place if there are enough.
     """
     breaks = [tag for tag in parent.inner if tag.is_line_break]
-    allowed = _allowed(range(parent.low, parent.high + 1), pairs) if breaks else []
+    allowed = _allowed_places(range(parent.low, parent.high + 1), pairs) if breaks else []
     between = [place for place in allowed if parent.low < place < parent.high]
     places = [place for place in between if place in line_starts]
     if len(places) < len(breaks):
@@ -250,13 +252,13 @@ def _place_points(parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment) -
     comes to is found once.
     """
     points = [tag for tag in parent.inner if tag.is_point and not tag.is_line_break]
-    places = _allowed(range(parent.low, parent.high + 1), pairs) if points else []
-    found: dict[tuple[int, bool, bool], int] = {}
+    places = _allowed_places(range(parent.low, parent.high + 1), pairs) if points else []
+    places_of: dict[tuple[int, bool, bool], int] = {}
     for point in points:
         key = (point.start, point.opening_attaches, point.needs_space)
-        if key not in found:
-            found[key] = _point_place(point, parent, places, alignment)
-        point.low = point.high = found[key]
+        if key not in places_of:
+            places_of[key] = _point_place(point, parent, places, alignment)
+        point.low = point.high = places_of[key]
 
 
 def _point_place(point: Tag, parent: Tag, places: Sequence[int], alignment: WordAlignment) -> int:
@@ -269,7 +271,7 @@ def _point_place(point: Tag, parent: Tag, places: Sequence[int], alignment: Word
     return max(places, key=lambda place: fits[place])
 
 
-def _allowed(places: range, pairs: Sequence[Tag]) -> list[int]:
+def _allowed_places(places: range, pairs: Sequence[Tag]) -> list[int]:
     allowed = set(places)
     for pair in pairs:
         low = pair.low if pair.begins_earlier else pair.low + 1
@@ -318,7 +320,7 @@ def find_best_runs(within: Array, outside: Array) -> WordRuns:
     for choice in choices:
         scores = choice.follow(scores)
     last = 2 * num_marks
-    _, state = max((scores[last], last), _entered(scores)[last])
+    _, state = max((scores[last], last), _entry_scores(scores)[last])
     states = []
     for choice in reversed(choices):
         states.append(state)
@@ -338,7 +340,7 @@ class _Choices:
 
     def follow(self, scores: Sequence[float]) -> list[float]:
         """Return the best scores of being in each state at this word, by those at the last."""
-        entered = _entered(scores)
+        entered = _entry_scores(scores)
         best = []
         for state, gain in enumerate(self._gains):
             score, origin = max((scores[state], state), entered[state])
@@ -347,7 +349,7 @@ class _Choices:
         return best
 
 
-def _entered(scores: Sequence[float]) -> list[tuple[float, int]]:
+def _entry_scores(scores: Sequence[float]) -> list[tuple[float, int]]:
     """Return for each state the best way to get there from an earlier one, without a word in any
     state between.
     """
@@ -363,8 +365,8 @@ def _runs(states: Sequence[int], num_marks: int) -> WordRuns:
     lows, highs = [], []
     for tag in range(num_marks):
         state = 2 * tag + 1
-        lows.append(sum(each < state for each in states))
-        highs.append(sum(each <= state for each in states))
+        lows.append(sum(word_state < state for word_state in states))
+        highs.append(sum(word_state <= state for word_state in states))
     return WordRuns(tuple(lows), tuple(highs))
 
 
@@ -375,8 +377,8 @@ def find_cheapest_places(costs: Array) -> list[int]:
     """
     least_before = np.zeros(costs.shape[1] + 1)  # of the breaks so far, all before each place
     ways = []
-    for own in costs:
-        ways.append(least_before[:-1] + own)
+    for break_costs in costs:
+        ways.append(least_before[:-1] + break_costs)
         least_before = np.concatenate(([np.inf], np.minimum.accumulate(ways[-1])))
     places: list[int] = []
     end = costs.shape[1]

@@ -1,8 +1,8 @@
-"""Finds what must not change where tags are within it: `git <b>rebase</b>`, <i>a</i>@b.org.
+"""Finds non-translatable text with tags in it: `git <b>rebase</b>`, <i>a</i>@b.org.
 
-It is looked for in the text without tags, and kept with the tags as they are written. Where one end
-of a pair is within and the other is not, what signs enclose (code, braces) stays whole and the tag
-moves to its border; anything else ends at the tag, as words do that only look like one.
+It is searched in the text without tags, and becomes one token with its tags. Where only one tag of
+a pair is within it, what signs enclose (code, braces) stays whole and the tag moves to its border;
+anything else ends at the tag.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,23 +21,24 @@ from serving.text.markup.tokens import (
 )
 from serving.text.spans import Span
 
-# Yields what must not change in a text, and of which kind it is; what is found first counts.
+# Yields what is not translated in a text, and the name of its pattern; of those that overlap the
+# first counts.
 Find = Callable[[str], Iterable[tuple[Span, str | None]]]
-_ENDLESS = frozenset({"web", "path"})  # kinds that any letters may go on with
-_MASK = "\ufffc"  # in the place of what is kept already
+_ENDLESS = frozenset({"web", "path"})  # patterns to which any further letters belong
+_MASK = "\ufffc"  # in the place of tokens that are not text
 
 
 def with_tagged_spans(tokens: Iterable[Token], find: Find) -> Iterator[Token]:
-    """Yield the tokens, each part that must not change and has tags in it as one that is kept."""
-    for parts_lines, group in groupby(tokens, key=_parts_lines):
+    """Yield the tokens, each non-translatable part that has tags in it as one."""
+    for separates_lines, group in groupby(tokens, key=_separates_lines):
         run = [*group]
-        if parts_lines or all(token.role is Role.TEXT for token in run):
+        if separates_lines or all(token.role is Role.TEXT for token in run):
             yield from run
         else:
             yield from _with_tagged_spans(run, find)
 
 
-def _parts_lines(token: Token) -> bool:
+def _separates_lines(token: Token) -> bool:
     return token.role in (Role.BREAK, Role.LINE_BREAK)
 
 
@@ -51,7 +52,7 @@ def _with_tagged_spans(run: Sequence[Token], find: Find) -> Iterator[Token]:
     for span, kind in spans:
         low, high = bisect_left(starts, span.start), bisect_left(starts, span.end)
         if starts[low : low + 1] != [span.start] or pieces[with_text[high - 1]][1].end != span.end:
-            continue  # its border is within a token that cannot be divided
+            continue  # its border is within a token that cannot be split
         first, stop = with_text[low], with_text[high - 1] + 1
         if first < done:
             continue
@@ -60,25 +61,25 @@ def _with_tagged_spans(run: Sequence[Token], find: Find) -> Iterator[Token]:
         if not _is_enclosed(join_text(part)) and (lone or _are_several(part, kind, find)):
             continue
         yield from tokens[done:start]
-        yield from _kept(part, [number - start for number in lone])
+        yield from _merge_part(part, [number - start for number in lone])
         done = stop
     yield from tokens[done:]
 
 
 def _spans_with_marks(run: Sequence[Token], find: Find) -> list[tuple[Span, str | None]]:
-    """Return what must not change and has marks in it, in order; none overlaps another."""
+    """Return what is not translated and has tags in it, in order; none overlaps another."""
     text = "".join(
         token.text if token.role is Role.TEXT else _MASK * len(token.text) for token in run
     )
     marks = [span.start for token, span in with_spans(run) if token.role is not Role.TEXT]
-    taken = bytearray(len(text))
+    is_used = bytearray(len(text))
     spans = []
     for span, kind in find(text):
-        if span.start < span.end and not any(taken[span.start : span.end]):
-            taken[span.start : span.end] = b"x" * (span.end - span.start)
+        if span.start < span.end and not any(is_used[span.start : span.end]):
+            is_used[span.start : span.end] = b"x" * (span.end - span.start)
             if bisect_right(marks, span.start) < bisect_left(marks, span.end):
                 spans.append((span, kind))
-    return sorted(spans, key=lambda each: each[0])
+    return sorted(spans, key=lambda span_and_kind: span_and_kind[0])
 
 
 def _with_own_tags(
@@ -148,9 +149,10 @@ def _is_text(token: Token) -> bool:
     return token.role is Role.TEXT
 
 
-def _kept(part: Sequence[Token], lone: Sequence[int]) -> Iterator[Token]:
-    """Yield a part as one token that is kept, and beside it the tags whose other end is elsewhere:
-    after it if all of them end something, else before it, so that pairs nest as they did.
+def _merge_part(part: Sequence[Token], lone: Sequence[int]) -> Iterator[Token]:
+    """Yield a part as one non-translatable token, and beside it the tags whose other end is
+    elsewhere: after it if all of them are closing tags, else before it, so that pairs nest as they
+    did.
     """
     moved = [part[number] for number in lone]
     numbers = frozenset(lone)

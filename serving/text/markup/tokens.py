@@ -1,6 +1,7 @@
-"""A text with marks in it as tokens: what is read, what is kept, tags and breaks.
+"""A text with markup as tokens: text, non-translatable text, tags and breaks.
 
-Joined, what the tokens are written as is the text itself, to the character.
+The `raw` of all tokens, joined, is the text itself, to the character. Also the markup that a job's
+texts have.
 """
 
 import html
@@ -21,15 +22,16 @@ LINE_BREAK_TAG = "br"
 
 
 class Role(Enum):
-    """Describes what becomes of a token.
+    """What becomes of a token in the translation.
 
-    TEXT: is translated.
-    NUMBER: is translated; should it come out as another one, it is written as its language has it.
-    NON_TRANSLATABLE: stands in the translation as it is, where its words would stand.
+    TEXT: it is translated.
+    NUMBER: it is translated; if another number comes out, it is written as the target language
+        writes it.
+    NON_TRANSLATABLE: it stands there as it is, where the translation of words would stand.
     OPEN, CLOSE: a tag around words.
-    POINT: a mark between words.
-    LINE_BREAK: ends a line within a sentence; a model reads a space.
-    BREAK: parts sentences; what is before and after it knows nothing of the other.
+    POINT: an empty tag or a sign between words.
+    LINE_BREAK: it ends a line within a sentence; a model reads a space.
+    BREAK: it separates sentences, which are translated independently.
     """
 
     TEXT = auto()
@@ -44,13 +46,13 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of a text with marks.
+    """A piece of a text with markup.
 
-    raw: how it is written there.
+    raw: how it is written in the text.
     text: what a model reads in its place; empty for tags and breaks.
-    name: by which a closing tag finds the one that it closes, and a point at the end of a range the
-        one at its start; of a number, how the translation's
-        language writes it; so too of what is kept, where that is another way.
+    name: of a tag, by which a closing tag finds its opening tag; of a point, by which the end of a
+        range finds its start; of a run of marks, a number or non-translatable text, how the target
+        language writes it, if that is another way.
     """
 
     role: Role
@@ -60,12 +62,12 @@ class Token:
 
     @property
     def is_divisible(self) -> bool:
-        """Return whether each character of its text is written as it is read."""
+        """Return whether each character is written as a model reads it, so that it can be split."""
         return self.role is Role.TEXT and self.raw == self.text and not self.name
 
     @property
     def translation(self) -> str:
-        """Return how a translation writes it, if no model does."""
+        """Return how a translation writes what no model translates."""
         return self.name if self.role is Role.NON_TRANSLATABLE and self.name else self.raw
 
 
@@ -121,7 +123,7 @@ def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def split_passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
-    """Yield what stands between breaks; each break alone."""
+    """Yield the tokens between breaks, and each break alone."""
     passage: list[Token] = []
     for token in tokens:
         if token.role is Role.BREAK:
@@ -134,7 +136,7 @@ def split_passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
 
 
 def with_spans(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
-    """Yield each token with its place in what is read."""
+    """Yield each token with its span in the text that a model reads."""
     start = 0
     for token in tokens:
         yield token, Span(start, start + len(token.text))
@@ -142,7 +144,10 @@ def with_spans(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
 
 
 def split_at(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
-    """Yield the tokens, text cut at borders in what is read, which are in order."""
+    """Yield the tokens, those of text split at borders.
+
+    borders: places in the text that a model reads, in order.
+    """
     for token, span in with_spans(tokens):
         if not (token.is_divisible and token.text):
             yield token
@@ -173,11 +178,11 @@ class MarkupKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """Describes the markup of a job's texts.
+    """The markup of a job's texts.
 
-    splitting_tags: names of elements whose borders part sentences.
-    non_splitting_tags: names of elements whose borders never do.
-    ignore_tags: names of elements that stay as they are.
+    splitting_tags: names of elements at whose borders sentences end.
+    non_splitting_tags: names of elements at whose borders they never do.
+    ignore_tags: names of elements that are not translated.
     outline_detection: in XML, elements that hold text between elements only part it, those that
         stand within a run of text do not; without it only `splitting_tags` do.
     """

@@ -1,7 +1,8 @@
-"""Keeps together words that tags or invisible characters cut: H<sub>2</sub>O, super<wbr>market.
+"""Keeps words whole that have tags or invisible characters in them: H<sub>2</sub>O,
+super<wbr>market.
 
-A formula, a unit or the like with tags in it is kept as it is written. A number after a word, as
-of a note, is a mark. Other words are read whole, and their tags go where attention says.
+A formula, a unit or the like with tags in it is not translated. A number after a word, as of a
+note, is a point. Other words are read whole, and their tags go where the word alignment says.
 """
 
 import re
@@ -13,34 +14,34 @@ from serving.text.markup.tokens import Role, Token, join_raw, join_text, split_a
 from serving.text.spans import Span
 
 # Soft hyphens, and what says where a line may or must not be broken; in scripts without spaces a
-# zero-width space parts words.
+# zero-width space separates words.
 _INVISIBLE = re.compile(
     r"[\u00AD\u180E\u2060-\u2064\uFEFF]+|(?<![\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF])\u200B+"
     r"(?![\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF])"
 )
 _ALPHABETIC = r"[A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u024F\u0370-\u052F]"
-# Marks without a width between letters, which may stand where a space should.
+# Characters without a width between letters, which may stand where a space should.
 _BETWEEN_LETTERS = re.compile(
     rf"(?<!{_ALPHABETIC})({_ALPHABETIC}++)([\u180E\u200B-\u200F\u2060-\u2064\uFEFF]+)(?=({_ALPHABETIC}+))"
 )
 _ZERO_WIDTH_SPACE = "\u200b"
 _LETTER = r"[^\W_\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-−+.'’/]?{_LETTER}+)*[-−+]*")
-_TAG = "\0"  # in the place of one
+_TAG = "\0"  # in the place of a tag
 _MAY_BREAK_TAG = "wbr"
 _SHIFTING_TAGS = frozenset({"sub", "sup"})
 _NOTE = re.compile(r"\d{1,3}(?:[,.-]\d{1,3})*")
-_SHORTEST_WORD = 3  # letters of a word that may have a note
-_SHORTEST_WORD_BESIDE = 4  # letters of what is no unit after a number
-_MOST_TOKENS = 50  # of a word; more are no word
+_SHORTEST_WORD = 3  # letters; units are shorter, and have no notes
+_SHORTEST_WORD_BESIDE = 4  # letters; a shorter word after a number may be its unit
+_MOST_TOKENS = 50  # of a word with its tags; more are no word
 _SYMBOLS = frozenset(
     ["mol", "rad", "bar", "sin", "cos", "tan", "log", "lim", "exp", "max", "min", "avg"]
 )
-_LONGEST_SYMBOL = 5  # letters, as of x<sub>max</sub>
+_LONGEST_SYMBOL = 5  # letters, as of a symbol such as x<sub>max</sub>
 
 
 def with_whole_words(tokens: Iterable[Token], num_tokens: Callable[[str], int]) -> Iterator[Token]:
-    """Yield the tokens, those of a word with tags in it as one where it is kept.
+    """Yield the tokens; a formula or the like with tags in it is one non-translatable token.
 
     num_tokens: how many tokens a model reads a text as.
     """
@@ -59,9 +60,9 @@ def _without_invisible(
     tokens: Iterable[Token], num_tokens: Callable[[str], int]
 ) -> Iterator[Token]:
     """Yield the tokens; characters that only say where a word may be broken are not read, those
-    that part words are read as a space.
+    that separate words are read as a space.
     """
-    for token in _with_parted_words([*tokens], num_tokens):
+    for token in _with_separated_words([*tokens], num_tokens):
         if token.role is not Role.TEXT or not _INVISIBLE.search(token.text):
             yield token
         elif not token.is_divisible:
@@ -71,10 +72,10 @@ def _without_invisible(
                 yield Token(Role.TEXT, part, part if is_read else "")
 
 
-def _with_parted_words(
+def _with_separated_words(
     tokens: Sequence[Token], num_tokens: Callable[[str], int]
 ) -> Iterator[Token]:
-    """Yield the tokens, a mark without a width between two words as a space."""
+    """Yield the tokens, a character without a width between two words as a space."""
     spaces = {
         Span(*match.span(2))
         for match in _BETWEEN_LETTERS.finditer(join_text(tokens))
@@ -86,17 +87,17 @@ def _with_parted_words(
 
 
 def _are_two_words(match: re.Match[str], num_tokens: Callable[[str], int]) -> bool:
-    """Return whether letters beside a mark without a width are two words: if a model reads fewer
-    tokens so, as of "dog" and "runs", but not of "garden". As many are enough where the mark cannot
-    say that a line may be broken within a word.
+    """Return whether letters around a character without a width are two words: if a model's
+    tokenizer needs fewer tokens so, as for "dog" and "runs", but not for "gar" and "den". As many
+    are enough where the character cannot say that a line may be broken within a word.
     """
-    num_apart, num_joined = num_tokens(f"{match[1]} {match[3]}"), num_tokens(match[1] + match[3])
+    num_separate, num_joined = num_tokens(f"{match[1]} {match[3]}"), num_tokens(match[1] + match[3])
     may_be_broken = _ZERO_WIDTH_SPACE in match[2]
-    return num_apart < num_joined + (not may_be_broken)
+    return num_separate < num_joined + (not may_be_broken)
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of a text, and whether they are read."""
+    """Yield the parts of a text, and whether a model reads them."""
     start = 0
     for match in _INVISIBLE.finditer(text):
         if match.start() > start:
@@ -124,7 +125,7 @@ def _with_whole_words(tokens: Sequence[Token]) -> Iterator[Token]:
     for start, end in words:
         low, high = bisect_left(starts, start), bisect_left(starts, end)
         if starts[low : low + 1] != [start] or pieces[with_text[high - 1]][1].end != end:
-            continue  # its border is within a token that cannot be divided
+            continue  # its border is within a token that cannot be split
         first, stop = with_text[low], with_text[high - 1] + 1
         if done <= first and stop - first <= _MOST_TOKENS:
             first, stop = _with_own_tags(parts, first, stop)
@@ -135,7 +136,7 @@ def _with_whole_words(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _with_own_tags(tokens: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
-    """Return where a word lies together with tags beside it whose other end is in it."""
+    """Return the span of a word together with tags beside it whose other end is in it."""
     while stop - start <= _MOST_TOKENS and (lone := _lone_tags(tokens[start:stop])):
         first, last = tokens[start + lone[0]], tokens[start + lone[-1]]
         if start and _are_pair(tokens[start - 1], first):
@@ -152,8 +153,8 @@ def _lone_tags(tokens: Sequence[Token]) -> list[int]:
     lone: list[int] = []
     for number, token in enumerate(tokens):
         if token.role is Role.CLOSE:
-            opened = [each for each in lone if _are_pair(tokens[each], token)]
-            lone = [each for each in lone if each not in opened[-1:]]
+            opened = [opening for opening in lone if _are_pair(tokens[opening], token)]
+            lone = [opening for opening in lone if opening not in opened[-1:]]
             lone += [] if opened else [number]
         elif token.role is Role.OPEN:
             lone.append(number)
@@ -177,7 +178,7 @@ def _word(tokens: Sequence[Token]) -> Iterator[Token]:
         _lone_tags(tokens) or _has_own_words(tokens)
     ):
         yield Token(Role.NON_TRANSLATABLE, join_raw(tokens), join_text(tokens))
-    else:  # where a word may be broken is not said of its translation
+    else:  # where a word may be broken says nothing of its translation
         yield from sorted(tokens, key=lambda token: token.name == _MAY_BREAK_TAG)
 
 
@@ -191,8 +192,8 @@ def _is_note(head: str, tail: Sequence[Token]) -> bool:
 
 
 def _is_number_and_word(tokens: Sequence[Token]) -> bool:
-    """Return whether it is a number and a word that only a tag parts, as pages have them that are
-    laid out by styles: <b>3</b>comments.
+    """Return whether it is a number and a word with only a tag between them, as in pages whose
+    spaces are made by styles: <b>3</b>comments.
     """
     texts = sorted(token.text for token in tokens if token.text)
     is_pair = len(texts) == 2 and texts[0].isdecimal() and texts[1].isalpha()

@@ -1,7 +1,8 @@
 """Finds numbers and written units that hold digits: ranges, phones, codes, dates, amounts.
 
 Every digit of a text is in some unit. A number of a few digits is left to the model, which may
-inflect what stands beside it; anything else that holds a digit is kept whole, from space to space.
+inflect what stands beside it; anything else that holds a digit is not translated, from space to
+space.
 """
 
 import re
@@ -116,7 +117,8 @@ class UnitKind(Enum):
 
 
 def written_units(text: str, has_elisions: bool = False) -> Iterator[tuple[Span, UnitKind]]:
-    """Yield where units lie in a text, and what they are; some overlap: of those the first counts.
+    """Yield the units of a text, and what they are; of those that overlap the first counts.
+    Patterns that know what a unit is come before the one that takes whatever holds a digit.
 
     has_elisions: a word may be written in one with what follows it, as in French "l'11 mai".
     """

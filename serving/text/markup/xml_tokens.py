@@ -4,10 +4,14 @@ The parser is expat, which loads nothing and, as it is used here, expands no ent
 document type declares are tokens like comments.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from xml.parsers import expat
+from xml.sax.saxutils import unescape
+
+_CHARACTER_REFERENCE = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
 
 
 class XmlTokenKind(Enum):
@@ -126,3 +130,13 @@ class _Recorder:
             not self._tokens or self._tokens[-1].kind is not XmlTokenKind.OTHER
         ):
             self._add(XmlTokenKind.OTHER)
+
+
+def unescape_references(text: str) -> str:
+    """Return a text with its character references, and XML's five entities, replaced."""
+    if "&" not in text:
+        return text
+    text = _CHARACTER_REFERENCE.sub(
+        lambda match: chr(int(match[1] or match[2], 16 if match[1] else 10)), text
+    )
+    return unescape(text, {"&quot;": '"', "&apos;": "'"})

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.scoring.commands import calibrate
-from export.scoring.confidence import SERVED, Example, boosted, features, fitted, ranks
+from export.scoring.confidence import (
+    SERVED,
+    Example,
+    boosted_probability,
+    features,
+    fit_calibration,
+    ranks,
+)
 from serving.bundle.opening import open_bundle
 from serving.pipelines.translation.quality import Calibration
 from serving.requests.request import FinishReason, Hypothesis, OutputTokens, TokenLogprob
@@ -29,7 +36,7 @@ def test_boosted_probabilities_are_those_of_a_plain_loop(weights: list[float], t
             cut = place + 1
 
     expected = sum(likeliest[:cut]) if token < cut else exp(own)
-    assert boosted(token, own, top) == pytest.approx(expected)
+    assert boosted_probability(token, own, top) == pytest.approx(expected)
 
 
 def test_features_of_two_sentences() -> None:
@@ -49,8 +56,8 @@ def test_features_of_two_sentences() -> None:
 def test_a_line_is_found_again_and_equal_values_share_a_rank() -> None:
     examples = [Example({SERVED: each}, 0.1 + 0.7 * each) for each in (0.2, 0.5, 0.9)]
 
-    assert fitted(examples) == Calibration(0.1, 0.7)
-    assert fitted([Example(each.features, -each.chrf) for each in examples]) is None
+    assert fit_calibration(examples) == Calibration(0.1, 0.7)
+    assert fit_calibration([Example(each.features, -each.chrf) for each in examples]) is None
     assert ranks(np.array([1.0, 9.0, 1.0])).tolist() == [1.5, 3.0, 1.5]
 
 

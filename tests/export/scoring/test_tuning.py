@@ -85,8 +85,8 @@ def test_a_language_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_source_is_in_two_parts_and_parts_stay_the_same(tmp_path: Path) -> None:
-    first = Split.of([*pairs(300), *pairs(100)], tmp_path)
-    again = Split.of(pairs(300)[::-1], tmp_path)
+    first = Split.from_pairs([*pairs(300), *pairs(100)], tmp_path)
+    again = Split.from_pairs(pairs(300)[::-1], tmp_path)
     sources = [[pair.source for pair in part] for part in (first.train, first.dev, first.test)]
     assert len({*chain.from_iterable(sources)}) == sum(map(len, sources)) == 300
     assert [len(each) for each in sources] == [240, 30, 30]

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from export.bundling.writer import export_checkpoint
 from export.zoo.commands import ship
-from export.zoo.shipping import completed
+from export.zoo.shipping import complete_card
 from models.checkpoint import load_checkpoint, save_checkpoint, write_words
 from models.safetensors import Storage
 from serving.bundle.manifest import Precision
@@ -178,5 +178,5 @@ def test_missing_sets_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_card_without_a_quality_section_gets_one() -> None:
-    card = completed("# Mine\n", "| 50.0 |", Storage.INT8, "attendant lab ship x")
+    card = complete_card("# Mine\n", "| 50.0 |", Storage.INT8, "attendant lab ship x")
     assert card == "# Mine\n\n## Quality\n\n| 50.0 |\n\nBy `attendant lab ship x`.\n"

@@ -12,8 +12,8 @@ from export.zoo.pictures import (
     description,
     draw,
     draw_all,
-    drawn,
-    learned,
+    select_translators,
+    select_with_curves,
 )
 from export.zoo.results import read_all, read_results
 from export.zoo.table import block, readme_problems, render, rewrite
@@ -34,16 +34,16 @@ def test_the_page_says_what_the_files_say() -> None:
     assert PROBLEMS == []
     page = (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8")
     pictures = {}
-    if drawn(SHIPPED):
+    if select_translators(SHIPPED):
         pictures["BLEU by the number of source words"] = f"../models/zoo/{BY_LENGTH}"
-    if learned(SHIPPED):
+    if select_with_curves(SHIPPED):
         pictures["held-out text by minutes of training"] = f"../models/zoo/{LEARNING}"
     assert block(page) == render(SHIPPED, pictures), "run: attendant lab zoo --table"
 
 
 def test_the_picture_shows_what_the_files_say() -> None:
     picture = ZOO / BY_LENGTH
-    if not drawn(SHIPPED):
+    if not select_translators(SHIPPED):
         pytest.skip("nothing to draw yet")
     assert description(SHIPPED) in picture.read_text(encoding="utf-8"), (
         "run: attendant lab zoo --table"
@@ -166,7 +166,7 @@ def test_further_seeds_are_told_as_a_spread() -> None:
     text = render(found, {})
     assert "`luong-seed-2` |" not in text
     assert "`luong` has 44.0, 43.0, 45.5 BLEU with 3 seeds, a range of 2.5" in text
-    assert drawn(found) == [found[0]]
+    assert select_translators(found) == [found[0]]
 
 
 def test_luongs_scores_and_places_are_one_table() -> None:

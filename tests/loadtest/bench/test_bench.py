@@ -20,7 +20,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle, write_manifest
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion import CompletionPipeline
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts

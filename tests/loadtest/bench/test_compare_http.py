@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 from loadtest.bench import compare_http
 from loadtest.bench.compare_engines import SkippedPeer
 from loadtest.bench.compare_http import (
-    Server,
+    ComparedServer,
     arrive,
     compete_over_http,
     numbered,
@@ -48,10 +48,10 @@ web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 """
 
 
-def server(folder: Path, name: str, seconds: float) -> Server:
+def server(folder: Path, name: str, seconds: float) -> ComparedServer:
     script = folder / "slow.py"
     script.write_text(SLOW)
-    return Server(
+    return ComparedServer(
         name, f"{seconds} s", (sys.executable, str(script), "{port}", str(seconds)), "/health"
     )
 
@@ -86,7 +86,7 @@ def test_streams_count_the_tokens_of_all_users(tmp_path: Path) -> None:
 def test_a_server_whose_packages_are_missing_is_told_from_one_that_fails(tmp_path: Path) -> None:
     for code, error in ((3, SkippedPeer), (1, click.ClickException)):
         command = (sys.executable, "-c", f"raise SystemExit({code})")
-        with pytest.raises(error), Server("x", "", command, "/").running(CORES):
+        with pytest.raises(error), ComparedServer("x", "", command, "/").running(CORES):
             pass
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.generator.loads import PAUSE_AFTER_ERROR_SECONDS, Load, Pace, Users, due_times
-from loadtest.plan import ArrivalPlan, Plan, WorkPlan
+from loadtest.generator.loads import PAUSE_AFTER_ERROR_SECONDS, Load, LoadPace, Users, due_times
+from loadtest.plan import ArrivalPlan, LoadPlan, WorkPlan
 from loadtest.records import OK, Request
 from tests.loadtest.recordings import request_of
 
@@ -63,7 +63,7 @@ async def test_a_refused_user_pauses() -> None:
 
 async def test_an_open_loop_does_not_wait_for_answers() -> None:
     server = Server(seconds=0.3)
-    load = Pace([0.0, 0.05, 0.051, 0.1], server.send, server.clock)
+    load = LoadPace([0.0, 0.05, 0.051, 0.1], server.send, server.clock)
     await load.run()
     assert server.most_in_flight == 4
     assert [request.intended for request in server.done] == [0.0, 0.05, 0.051, 0.1]
@@ -74,7 +74,7 @@ async def test_an_open_loop_does_not_wait_for_answers() -> None:
 
 async def test_no_request_is_sent_early() -> None:
     server = Server()
-    await Pace([n * 0.007 for n in range(40)], server.send, server.clock).run()
+    await LoadPace([n * 0.007 for n in range(40)], server.send, server.clock).run()
     assert len(server.done) == 40
     assert all(request.sent >= request.intended for request in server.done)
 
@@ -84,7 +84,7 @@ async def test_requests_in_flight_are_answered_or_disconnected(
     end: Callable[[Load], None], outcome: str
 ) -> None:
     server = Server(seconds=0.2)
-    load = Pace([0.0, 60.0], server.send, server.clock)
+    load = LoadPace([0.0, 60.0], server.send, server.clock)
     asyncio.get_running_loop().call_later(0.1, end, load)
     await load.run()
     assert [request.outcome for request in server.done] == [outcome]
@@ -96,15 +96,15 @@ async def test_a_record_that_cannot_be_written_ends_the_load() -> None:
         raise OSError("the disk is full")
 
     clock = Server().clock
-    for load in (Users(2, send, clock), Pace([0.0, 60.0], send, clock)):
+    for load in (Users(2, send, clock), LoadPace([0.0, 60.0], send, clock)):
         with pytest.raises(OSError, match="the disk is full"):
             await load.run()
 
 
-def plan(requests: int | None = None, duration: float = 200.0, **changes: Any) -> Plan:
+def plan(requests: int | None = None, duration: float = 200.0, **changes: Any) -> LoadPlan:
     arrivals = {"kind": "poisson", "rate": 100.0, **changes}
     seed = int(arrivals.pop("seed", 7))
-    return Plan(
+    return LoadPlan(
         url="http://127.0.0.1:1/",
         arrivals=ArrivalPlan(**arrivals),
         work=WorkPlan(seed=seed),

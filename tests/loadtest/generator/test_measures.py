@@ -17,7 +17,7 @@ import pytest
 
 from loadtest.generator.protocols import PROTOCOLS
 from loadtest.generator.run import run_plan
-from loadtest.plan import ArrivalPlan, Plan, WorkPlan
+from loadtest.plan import ArrivalPlan, LoadPlan, WorkPlan
 from loadtest.records import Recording, Request
 from tests.loadtest.mock_server import Behaviour, mock_server
 
@@ -45,7 +45,7 @@ def observe(
     **work: Any,
 ) -> Observed:
     with mock_server(behaviour) as url:
-        plan = Plan(
+        plan = LoadPlan(
             url=url,
             arrivals=ArrivalPlan(kind=kind, rate=rate),
             work=WorkPlan(protocol=protocol, model="mock", **work),

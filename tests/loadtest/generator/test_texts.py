@@ -6,7 +6,7 @@ import pytest
 
 from loadtest.generator.texts import (
     CORPORA,
-    Texts,
+    RequestTexts,
     Work,
     num_sentences,
     num_words,
@@ -20,19 +20,19 @@ LINES = [f"Sentence number {number} is here." for number in range(50)]
 
 
 def test_no_text_comes_twice_in_many_rounds() -> None:
-    texts = Texts(LINES, seed=3)
+    texts = RequestTexts(LINES, seed=3)
     dealt = [texts[index] for index in range(500)]
     assert sorted(dealt[:50]) == sorted(LINES) != dealt[:50]
     assert len(set(dealt)) == 500
 
 
 def test_texts_repeat_when_asked_to() -> None:
-    texts = Texts(LINES, seed=3, repeats=True)
+    texts = RequestTexts(LINES, seed=3, repeats=True)
     assert sorted(texts[index] for index in range(50, 100)) == sorted(LINES)
 
 
 def test_the_seed_decides_the_order() -> None:
-    first, same, other = ([Texts(LINES, seed)[i] for i in range(120)] for seed in (1, 1, 2))
+    first, same, other = ([RequestTexts(LINES, seed)[i] for i in range(120)] for seed in (1, 1, 2))
     assert first == same != other
 
 

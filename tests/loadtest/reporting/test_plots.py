@@ -9,9 +9,9 @@ from loadtest.reporting.numbers import change, figure, interval, number, percent
 from loadtest.reporting.plots import (
     MOST_POINTS,
     SIZE,
-    Axis,
     Curve,
     Plot,
+    PlotAxis,
     from_zero,
     logarithmic,
     place,
@@ -44,7 +44,7 @@ def test_a_logarithmic_axis_holds_all_and_has_ticks(low: float, times: float) ->
 
 def test_values_that_are_not_there_leave_a_gap() -> None:
     x, y = np.arange(5.0), np.array([1.0, 2.0, np.nan, np.nan, 1.0])
-    plot = Plot("t", "c", Axis("x", 0, 4), Axis("y", 0, 2), [])
+    plot = Plot("t", "c", PlotAxis("x", 0, 4), PlotAxis("y", 0, 2), [])
     path = shape(plot, Curve("a", x, y, "first"))
     assert 'd="M0.0 500.0L250.0 0.0M1000.0 500.0h0"' in path
     assert place(plot, 4.0, 0.0) == (SIZE, SIZE)

@@ -10,7 +10,7 @@ import pytest
 from loadtest.options import ReportOptions
 from loadtest.reporting.document import as_markdown, as_text
 from loadtest.reporting.page import as_page
-from loadtest.reporting.reports import Report, report_loads, report_run
+from loadtest.reporting.reports import LoadReport, report_loads, report_run
 from loadtest.statistics.figures import figures_of
 from loadtest.statistics.limits import parse_assertion
 from tests.loadtest.recordings import recording_of, request_of, simulated, streamed
@@ -30,12 +30,12 @@ HEAD = {"schema": {"const": "attendant-loadtest-report"}, "version": {"const": 2
 NOTHING = ReportOptions()
 
 
-def run_report() -> Report:
+def run_report() -> LoadReport:
     options = ReportOptions(assertions=(parse_assertion("p95_ttft_ms<20"),))
     return report_run(figures_of(simulated(rate=20, seconds=10, objective=OBJECTIVE)), options)
 
 
-def loads() -> Report:
+def loads() -> LoadReport:
     runs = [simulated(rate=rate, seconds=10, objective=OBJECTIVE) for rate in (40, 10, 20)]
     return report_loads([figures_of(run) for run in runs])
 
@@ -44,7 +44,7 @@ REPORTS = {"run": run_report, "loads": loads}
 
 
 @pytest.fixture(params=REPORTS)
-def report(request: pytest.FixtureRequest) -> Report:
+def report(request: pytest.FixtureRequest) -> LoadReport:
     return REPORTS[request.param]()
 
 
@@ -76,7 +76,7 @@ def outline(page: str) -> Outline:
     return found
 
 
-def test_a_page_is_whole_and_needs_nothing_else(report: Report) -> None:
+def test_a_page_is_whole_and_needs_nothing_else(report: LoadReport) -> None:
     page = as_page(report.document)
     found = outline(page)
     assert found.open == []
@@ -88,7 +88,7 @@ def test_a_page_is_whole_and_needs_nothing_else(report: Report) -> None:
     assert not re.search(r"\bnan\b|\binf\b", page.partition("<main>")[2], re.IGNORECASE)
 
 
-def test_what_a_plot_shows_under_the_pointer_is_json(report: Report) -> None:
+def test_what_a_plot_shows_under_the_pointer_is_json(report: LoadReport) -> None:
     page = as_page(report.document)
     plots = re.findall(r'data-plot="([^"]*)"', page)
     for text in plots:
@@ -97,7 +97,7 @@ def test_what_a_plot_shows_under_the_pointer_is_json(report: Report) -> None:
             assert len(curve["at"]) == len(curve["x"]) == len(curve["y"])
 
 
-def test_tables_of_markdown_have_even_rows(report: Report) -> None:
+def test_tables_of_markdown_have_even_rows(report: LoadReport) -> None:
     text = as_markdown(report.document)
     blocks = [b.splitlines() for b in text.split("\n\n") if b.startswith("|")]
     assert len(blocks) >= 2
@@ -105,7 +105,7 @@ def test_tables_of_markdown_have_even_rows(report: Report) -> None:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
 
 
-def test_text_is_brief(report: Report) -> None:
+def test_text_is_brief(report: LoadReport) -> None:
     text = as_text(report.document)
     assert "DEFINITIONS" not in text
     assert not any(line.endswith(" ") for line in text.splitlines())

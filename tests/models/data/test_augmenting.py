@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.data.augmenting import KINDS, augmented, mistype, titled, without_apostrophes
+from models.data.augmenting import KINDS, augment_pairs, mistype, title_case, without_apostrophes
 from models.data.augmenting import MISTAKES as NOISES
 from models.data.corpus import SentencePair, read_pairs
 from models.data.synthetic import (
@@ -32,10 +32,10 @@ PAIRS = [
 
 def test_so_many_of_every_kind_and_always_the_same() -> None:
     counts = dict.fromkeys(KINDS, 7)
-    made = augmented(PAIRS, counts, seed=1)
+    made = augment_pairs(PAIRS, counts, seed=1)
     assert {kind: sum(p.origin == kind for p in made) for kind in KINDS} == counts
-    assert made == augmented(PAIRS, counts, seed=1)
-    assert made != augmented(PAIRS, counts, seed=2)
+    assert made == augment_pairs(PAIRS, counts, seed=1)
+    assert made != augment_pairs(PAIRS, counts, seed=2)
 
 
 def test_phrases_come_in_several_writings_and_are_not_what_is_judged_by() -> None:
@@ -121,6 +121,6 @@ def test_typos_are_those_that_people_make() -> None:
 
 
 def test_capitals_and_titles() -> None:
-    (pair,) = augmented(PAIRS[2:3], {"capitals": 1}, seed=0)
+    (pair,) = augment_pairs(PAIRS[2:3], {"capitals": 1}, seed=0)
     assert (pair.source, pair.target) == ("I AM HERE.", "JE SUIS LÀ.")
-    assert titled("it is late.") == "It Is Late."
+    assert title_case("it is late.") == "It Is Late."

@@ -105,7 +105,7 @@ def test_what_cannot_be_learned_is_said(
 
 def test_an_epoch_has_every_text_as_often_as_it_is_shown() -> None:
     rows = [[1, *[5] * length, 2] for length in range(20)]
-    data = LabelData(rows, [0] * 20, None, None).shown([2.0] * 10 + [0.0] * 10)  # type: ignore
+    data = LabelData(rows, [0] * 20, None, None).with_repeats([2.0] * 10 + [0.0] * 10)  # type: ignore
     batches = data.epoch(0, 0, 48)
     assert sorted(i for batch in batches for i in batch) == sorted([*range(10)] * 2)
     assert all(len(batch) * max(len(rows[i]) for i in batch) <= 48 for batch in batches)

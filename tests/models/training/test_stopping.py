@@ -116,7 +116,7 @@ def test_a_time_limit_ends_the_run_in_order(folder: Path, monkeypatch: pytest.Mo
 def test_a_time_limit_is_of_the_day_and_the_schedule_ends_with_it(folder: Path) -> None:
     config = read_config(write_config(folder, steps=18))
     slow = config.run.model_copy(update={"clock": "processor", "max_minutes": 500.0})
-    limited = config.model_copy(update={"run": slow}).within(2.0)
+    limited = config.model_copy(update={"run": slow}).with_minutes(2.0)
     assert (limited.run.clock, limited.run.max_minutes) == ("wall", 2.0)
     assert limited.run.max_steps == 18
     run = Trainer(limited, folder, folder / "run")

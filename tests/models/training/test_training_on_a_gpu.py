@@ -49,7 +49,7 @@ def module_of(architecture: str, changes: dict[str, Any]) -> nn.Module:
     return build(parse_config(sizes | CONFIGS[architecture] | changes)).train()
 
 
-def batches_of(module: nn.Module) -> list[TrainingBatch]:
+def make_batches(module: nn.Module) -> list[TrainingBatch]:
     data = examples(module.config)
     return [training_batch(data.batch(indices)) for indices in data.epoch(0, 0, 64)]
 
@@ -67,7 +67,7 @@ def test_fused_attention_is_the_one_that_is_written_out(
     architecture: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = module_of(architecture, changes)
-    given = batches_of(module)[0]
+    given = make_batches(module)[0]
     expected = gradients(module, given)
     monkeypatch.setattr(Attention, "is_fused", lambda self, query: True)
     monkeypatch.setattr(Attention, "scores", None)
@@ -202,7 +202,7 @@ def test_a_transformer_is_one_graph_to_torch_s_compiler(
             module.compile(dynamic=True, fullgraph=True, backend=see)
         optimizer = Optimizer(module, OptimizerConfig(name="muon"), torch.float32)
         learner = Learner(module, optimizer, FP32, 0.1)
-        losses.append([float(learner.learn(each, 1.0)) for each in batches_of(module)])
+        losses.append([float(learner.learn(each, 1.0)) for each in make_batches(module)])
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-5)
     assert 1 <= len(seen) <= 2
 

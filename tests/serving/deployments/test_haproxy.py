@@ -20,12 +20,12 @@ import pytest
 
 from serving.deployments.environment import free_ports
 from serving.deployments.haproxy import HAProxy, haproxy
-from serving.deployments.haproxy_config import Front, Served
+from serving.deployments.haproxy_config import Front, ServedGroup
 from serving.deployments.listening import Listening
 from serving.errors import AttendantError
 from tests.served import eventually, free_port
 
-NEAR, FAR = Served("near", "near-1", ""), Served("far", "far-1", "/groups/far")
+NEAR, FAR = ServedGroup("near", "near-1", ""), ServedGroup("far", "far-1", "/groups/far")
 
 
 class Replica(BaseHTTPRequestHandler):

@@ -59,9 +59,9 @@ async def test_a_prepared_bundle_is_served_once_it_is_said(
     first, second = bundles
     world.models.start([first])
     card = await world.models.prepare(second)
-    assert [model.card.name for model in world.models.served] == ["bahdanau"]
-    await world.models.become([first, second])
-    assert world.models.served[1].card is card
+    assert [model.card.name for model in world.models.models] == ["bahdanau"]
+    await world.models.load_bundles([first, second])
+    assert world.models.models[1].card is card
     assert world.models.bundle_of("transformer") == second
     await world.models.prepare(second)
     assert world.loads == [first, second]
@@ -72,10 +72,10 @@ async def test_a_model_that_is_taken_away_answers_whoever_has_it(
 ) -> None:
     first, second = bundles
     world.models.start([first, second])
-    model, engine = world.models.served[1], world.models.engines[1]
+    model, engine = world.models.models[1], world.models.engines[1]
     before = await translated(model)
 
-    await world.models.become([first])
+    await world.models.load_bundles([first])
 
     with pytest.raises(ModelNotFound):
         world.models.bundle_of("transformer")
@@ -95,10 +95,10 @@ async def test_another_version_takes_the_place_of_a_model(
     first = bundles[0]
     newer = tiny_bundle("bahdanau", tmp_path, Precision.FP32)
     world.models.start([first])
-    fingerprints = [world.models.served[0].card.fingerprint]
+    fingerprints = [world.models.models[0].card.fingerprint]
     for bundle in (newer, first):
-        await world.models.become([bundle])
-        fingerprints.append(world.models.served[0].card.fingerprint)
+        await world.models.load_bundles([bundle])
+        fingerprints.append(world.models.models[0].card.fingerprint)
     assert fingerprints[0] == fingerprints[2] != fingerprints[1]
     assert await asyncio.to_thread(eventually, lambda: len(world.models.engines) == 1)
     assert world.forgotten == []  # what is told of the model now is of its other version
@@ -128,5 +128,5 @@ async def test_a_bundle_that_cannot_be_loaded_changes_nothing(
     with pytest.raises(BundleError):
         await world.models.prepare(tmp_path)
     with pytest.raises(BundleError):
-        await world.models.become([*bundles[:1], tmp_path])
-    assert [model.card.name for model in world.models.served] == ["bahdanau"]
+        await world.models.load_bundles([*bundles[:1], tmp_path])
+    assert [model.card.name for model in world.models.models] == ["bahdanau"]

@@ -29,10 +29,12 @@ def test_counters_outlive_their_replica_and_what_ran_is_lost(tmp_path: Path) -> 
     for _ in range(3):
         first.count_start("m", "openai")
     first.count_end("m", "openai", Outcome.SUCCESS, 0.1)
-    seen = values(keeping.exposed().text)
+    seen = values(keeping.write_exposition().text)
     _, other = replica(tmp_path, "b")
 
-    found = values(merge_expositions([other.exposed().text, *other.of_ended_replicas({"b"})]))
+    found = values(
+        merge_expositions([other.write_exposition().text, *other.of_ended_replicas({"b"})])
+    )
 
     assert {
         name: value for name, value in found.items() if "total" in name and name.endswith(" a")
@@ -50,7 +52,7 @@ def test_only_the_latest_of_those_that_ended_are_kept(tmp_path: Path) -> None:
         [path] = [path for path in tmp_path.glob("*.prom") if path.stat().st_mtime > 1e6]
         os.utime(path, (number, number))
     _, living = replica(tmp_path, "living")
-    living.exposed()
+    living.write_exposition()
 
     told = b"".join(living.of_ended_replicas({"living"}))
 
@@ -61,7 +63,7 @@ def test_only_the_latest_of_those_that_ended_are_kept(tmp_path: Path) -> None:
 def test_without_a_folder_nothing_is_kept() -> None:
     metrics = Metrics("a")
     alone = ReplicaMetrics(None, "a", metrics.exposition)
-    assert alone.exposed().replica == "a" and alone.of_ended_replicas(set()) == []
+    assert alone.write_exposition().replica == "a" and alone.of_ended_replicas(set()) == []
 
 
 def test_what_charts_need_is_summed_over_models_and_replicas() -> None:

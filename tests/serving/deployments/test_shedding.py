@@ -16,7 +16,7 @@ from serving.api.http.endpoint import ARRIVED_MS
 from serving.api.http.protocol import REFUSES_ALL
 from serving.deployments.environment import free_ports
 from serving.deployments.haproxy import haproxy
-from serving.deployments.haproxy_config import Front, Served
+from serving.deployments.haproxy_config import Front, ServedGroup
 from serving.deployments.listening import Listening
 from tests.served import eventually, free_port
 
@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Replica, httpx.Client]]:
     public, operations = (Listening("127.0.0.1", free_port()) for _ in range(2))
     port, metrics_port = free_ports(2)
-    served = [Served("only", "only-1", "")]
+    served = [ServedGroup("only", "only-1", "")]
     front = Front(public, operations, 100, 1, range(port, port + 1), metrics_port, served)
     replica = Replica(port)
     threading.Thread(target=replica.serve_forever, daemon=True).start()

@@ -29,7 +29,7 @@ def bundle_of(architecture: str, folder: Path, precision: Precision = Precision.
     return open_bundle(tiny_bundle(architecture, folder, precision))
 
 
-def queries_of(bundle: Bundle) -> tuple[AttentionQuery, ...]:
+def parse_queries(bundle: Bundle) -> tuple[AttentionQuery, ...]:
     return tuple(AttentionQuery(kind) for kind in bundle.manifest.attention_shapes)
 
 
@@ -48,7 +48,7 @@ def requests_for(bundle: Bundle, num_requests: int) -> list[GenerationRequest]:
             prompt_ids=() if has_source else ids(1, 40),
             forced_ids=ids(0, 3),
             max_new_tokens=int(rng.integers(1, 9)),
-            attention_queries=queries_of(bundle) if i % 3 == 0 else (),
+            attention_queries=parse_queries(bundle) if i % 3 == 0 else (),
         )
         for i in range(num_requests)
     ]

@@ -153,16 +153,16 @@ async def _work(folder: Path, num_documents: int) -> None:
     journal.write("imported", job=memory.import_job)
     handles = []
     for number in range(num_documents):
-        async with documents.received(io.BytesIO(text_of(number)), "a.txt") as document:
+        async with documents.receive(io.BytesIO(text_of(number)), "a.txt") as document:
             handle = await documents.queue(document, "ann", DocumentSources("en"), "fr")
         journal.write("accepted", number=number, id=handle.id, key=handle.key)
         handles.append((number, handle))
     file = await batches.add_file("ann", "in.jsonl", requests())
     batch = await batches.create("ann", URL, file.id, {})
     journal.write("batch", id=batch.id)
-    async with documents._queue.working(documents, batches, imports):
+    async with documents._queue.run_workers(documents, batches, imports):
         for number, handle in handles:
-            await documents.finished(handle, "ann")
+            await documents.wait_until_finished(handle, "ann")
             await _fetch(documents, journal, number, handle)
         await _end(batches, batch.id)
         await _units(memories, imports, memory.import_job)
@@ -187,12 +187,12 @@ async def _go_on(folder: Path) -> None:
             num_saved += (await documents.job(handle, "ann")).num_results
             open_ones.append((each["number"], handle))
     memories, imports = _imports(folder, documents)
-    async with documents._queue.working(documents, batches, imports):
+    async with documents._queue.run_workers(documents, batches, imports):
         for each in journal.read("imported"):
             units = await _units(memories, imports, each["job"])
             journal.write("memory filled", units=units)
         for number, handle in open_ones:
-            await documents.finished(handle, "ann")
+            await documents.wait_until_finished(handle, "ann")
             await _fetch(documents, journal, number, handle)
         for each in journal.read("batch"):
             output = await _end(batches, each["id"])
@@ -220,4 +220,4 @@ async def _fetch(documents: Documents, journal: Journal, number: int, handle: Ha
     taken = await documents.take_result(handle, "ann")
     data = taken.path.read_bytes()
     journal.write("sending", number=number, is_right=data == text_of(number).upper())
-    await taken.sent()
+    await taken.mark_sent()

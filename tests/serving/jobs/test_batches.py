@@ -65,7 +65,7 @@ def has_ended(batch: Batch) -> bool:
 
 async def test_from_its_file_to_its_results(tmp_path: Path) -> None:
     batches = Batches(JobQueue(tmp_path), answer)
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         ended = await until(batches, await created(batches, 40), has_ended)
     output = await results(batches, "ann", ended.data.output_file)
     [failed] = await results(batches, "ann", ended.data.error_file)
@@ -93,7 +93,7 @@ async def run(asked):
 
 async def main():
     batches = Batches(JobQueue(Path(sys.argv[1])), run)
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         print((await created(batches, 400)).id, flush=True)
         await asyncio.sleep(60)
 
@@ -130,7 +130,7 @@ async def test_kill_9_loses_nothing_and_does_nothing_twice(
     monkeypatch.setattr(table, "claim", _claiming_later(table.claim, now))
     batches = Batches(JobQueue(tmp_path), run)
     kept = (await batches.batch("ann", batch_id)).num_results
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         ended = await until(batches, await batches.batch("ann", batch_id), has_ended)
     output = await results(batches, "ann", ended.data.output_file)
 
@@ -156,7 +156,7 @@ async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
         return 200, {}
 
     batches = Batches(JobQueue(tmp_path), run)
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         batch = await created(batches, 3)
         await until(batches, batch, lambda found: found.num_results == 1)
         cancelling = await batches.cancel("ann", batch.id)
@@ -165,7 +165,7 @@ async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
     assert (cancelling.state, ended.state) == (JobState.CANCELLING, JobState.CANCELLED)
     assert len(await results(batches, "ann", ended.data.output_file)) == 1
     with pytest.raises(RequestError, match="cannot be cancelled: it is completed"):
-        async with batches._queue.working(batches):
+        async with batches._queue.run_workers(batches):
             other = await created(batches, 1)
             gate.set()
             await until(batches, other, has_ended)
@@ -180,7 +180,7 @@ async def test_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     batches = Batches(JobQueue(tmp_path), run)
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         ended = await until(batches, await created(batches, 2), has_ended)
     errors = await results(batches, "ann", ended.data.error_file)
 
@@ -214,7 +214,7 @@ def test_what_is_wrong_with_a_line(tmp_path: Path, text: str, message: str) -> N
 
 async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
     batches = Batches(JobQueue(tmp_path), answer)
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         file = await batches.add_file("", "in.jsonl", io.BytesIO(b"\xff\x00\n{}"))
         ended = await until(batches, await batches.create("", URL, file.id, {}), has_ended)
 
@@ -228,7 +228,7 @@ async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path:
     batches = Batches(JobQueue(tmp_path), answer)
     lost, other = await created(batches, 2), await created(batches, 2)
     (tmp_path / "files" / lost.data.input_file).unlink()
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         failed = await until(batches, lost, has_ended)
         ended = await until(batches, other, has_ended)
 
@@ -248,7 +248,7 @@ async def test_who_has_lost_a_batch_writes_no_results_of_it(tmp_path: Path) -> N
         return 200, {}
 
     batches = Batches(JobQueue(tmp_path), run)
-    async with batches._queue.working(batches):
+    async with batches._queue.run_workers(batches):
         batch = await created(batches, 2)
         await until(batches, batch, lambda found: found.num_results == 1)
         await asyncio.sleep(0.5)

@@ -39,7 +39,7 @@ TEXT = "\n".join(LINES).encode()
 
 @asynccontextmanager
 async def working(documents: Documents) -> AsyncIterator[None]:
-    async with documents._queue.working(documents):
+    async with documents._queue.run_workers(documents):
         yield
 
 
@@ -48,7 +48,7 @@ def documents_of(folder: Path, translator: ShoutingTranslator, **limits: Any) ->
 
 
 async def sent(documents: Documents, text: bytes = TEXT, name: str = "a.txt") -> Handle:
-    async with documents.received(io.BytesIO(text), name) as document:
+    async with documents.receive(io.BytesIO(text), name) as document:
         return await documents.queue(document, "ann", DocumentSources("en"), "fr")
 
 
@@ -79,7 +79,7 @@ async def test_a_document_is_translated_and_given_out(tmp_path: Path) -> None:
     with pytest.raises(DocumentNotReady):
         await documents.result(handle, "ann")
     async with working(documents):
-        await documents.finished(handle, "ann")
+        await documents.wait_until_finished(handle, "ann")
     job, path = await documents.result(handle, "ann")
 
     assert (waiting.state, waiting.worker, waiting.num_results) == (JobState.QUEUED, None, 0)
@@ -108,7 +108,7 @@ async def test_another_replica_goes_on_with_what_was_left(tmp_path: Path) -> Non
     await let_leases_run_out(dying)
 
     async with working(living):
-        await living.finished(handle, "ann")
+        await living.wait_until_finished(handle, "ann")
     _, path = await living.result(handle, "ann")
 
     assert path.read_bytes() == TEXT.upper()
@@ -144,7 +144,7 @@ asyncio.run(main())
     await let_leases_run_out(documents)
 
     async with working(documents):
-        await documents.finished(handle, "ann")
+        await documents.wait_until_finished(handle, "ann")
     _, path = await documents.result(handle, "ann")
 
     assert path.read_bytes() == TEXT.upper()
@@ -180,7 +180,7 @@ async def test_a_cancelled_document_is_worked_on_no_more(
             await documents.job(handle, "ann")
         translator.gate = None
         after = await sent(documents, b"after")
-        await documents.finished(after, "ann")
+        await documents.wait_until_finished(after, "ann")
 
     assert not (tmp_path / "documents" / handle.id).exists()
 
@@ -215,7 +215,7 @@ async def test_a_full_engine_is_waited_for(tmp_path: Path) -> None:
     handle = await sent(documents)
 
     async with working(documents):
-        await documents.finished(handle, "ann")
+        await documents.wait_until_finished(handle, "ann")
 
 
 async def test_a_failure_is_told(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_a_failure_is_told(tmp_path: Path) -> None:
 
     async with working(documents):
         with pytest.raises(EngineError, match="not translated: scripted"):
-            await documents.finished(handle, "ann")
+            await documents.wait_until_finished(handle, "ann")
     assert (await documents.job(handle, "ann")).data.error == "scripted"
 
 
@@ -265,7 +265,7 @@ async def test_no_model_for_the_languages(tmp_path: Path) -> None:
     documents = documents_of(tmp_path, ShoutingTranslator())
 
     with pytest.raises(RequestError, match="no such source language"):
-        async with documents.received(io.BytesIO(TEXT), "a.txt") as document:
+        async with documents.receive(io.BytesIO(TEXT), "a.txt") as document:
             await documents.queue(document, "", DocumentSources("de"), "fr")
 
     assert [*tmp_path.glob("documents/*")] == []
@@ -273,7 +273,7 @@ async def test_no_model_for_the_languages(tmp_path: Path) -> None:
 
 async def marked(documents: Documents, name: str) -> Handle:
     text = b'msgid ""\nmsgstr ""\n\nmsgid "a dog"\nmsgstr ""\n\nmsgid "a cat"\nmsgstr ""\n'
-    async with documents.received(io.BytesIO(text), name) as document:
+    async with documents.receive(io.BytesIO(text), name) as document:
         return await documents.queue(
             document, "ann", DocumentSources("en"), "fr", quality_threshold=0.5
         )
@@ -288,7 +288,7 @@ async def test_worse_translations_are_marked_also_by_another_replica(tmp_path: P
     await documents._database.run(lambda database: database.execute(query, stored))
 
     async with working(documents):
-        await documents.finished(handle, "ann")
+        await documents.wait_until_finished(handle, "ann")
     _, path = await documents.result(handle, "ann")
 
     assert '#, fuzzy\nmsgid "a dog"\nmsgstr "UN CHIEN"' in path.read_text()

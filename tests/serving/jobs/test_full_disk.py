@@ -47,7 +47,7 @@ class Server:
     async def ask(self, number: int) -> None:
         """Send a document and a batch, as far as the disk lets them in."""
         try:
-            async with self.documents.received(io.BytesIO(text_of(number)), "a.txt") as document:
+            async with self.documents.receive(io.BytesIO(text_of(number)), "a.txt") as document:
                 self.accepted[number] = await self.documents.queue(
                     document, "ann", DocumentSources("en"), "fr"
                 )
@@ -60,7 +60,7 @@ class Server:
         """Everything that was accepted is there, whole, and was done once."""
         async with asyncio.timeout(60):
             for number, handle in self.accepted.items():
-                await self.documents.finished(handle, "ann")
+                await self.documents.wait_until_finished(handle, "ann")
                 _, path = await self.documents.result(handle, "ann")
                 assert path.read_bytes() == text_of(number).upper()
             for identity in self.accepted_batches:
@@ -83,7 +83,7 @@ async def test_what_was_accepted_ends_once_the_disk_has_room_again(
     disk: Path, kib_left: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server(disk / "state")
-    async with server.queue.working(server.documents, server.batches):
+    async with server.queue.run_workers(server.documents, server.batches):
         await server.ask(0)
         fill(disk, kib_left)
         for number in range(1, 6):
@@ -103,7 +103,7 @@ async def test_a_disk_that_is_full_from_the_start_is_waited_for(
 ) -> None:
     server = Server(disk / "state")
     fill(disk)
-    async with server.queue.working(server.documents, server.batches):
+    async with server.queue.run_workers(server.documents, server.batches):
         await server.ask(0)
         await asyncio.sleep(_SECONDS_OF_TROUBLE)
         assert not server.accepted and server.num_refused
@@ -120,7 +120,7 @@ async def test_a_disk_that_is_read_only_at_first(disk: Path) -> None:
     await before.queue.database.run(lambda database: database.close())
     make_read_only(disk)
     server = Server(disk / "state")
-    async with server.queue.working(server.documents, server.batches):
+    async with server.queue.run_workers(server.documents, server.batches):
         await server.ask(1)
         await asyncio.sleep(_SECONDS_OF_TROUBLE)
         assert not server.accepted

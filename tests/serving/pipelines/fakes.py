@@ -20,7 +20,7 @@ from serving.bundle.manifest import (
     TensorSpec,
 )
 from serving.errors import Overloaded, RequestError
-from serving.pipelines.completion import CompletionPipeline
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair

@@ -250,9 +250,9 @@ def test_stop_strings_end_a_stream_of_any_kind(kind: str, tmp_path: Path) -> Non
     text = ""
     for token_id in tokenizer.encode("the black dog"):
         text += stops.push(detokenizer.push(token_id))
-        if stops.found:
+        if stops.has_stopped:
             break
-    assert stops.found
+    assert stops.has_stopped
     assert text == "the blac"
 
 

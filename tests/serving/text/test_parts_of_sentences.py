@@ -21,6 +21,7 @@ from serving.text.formatting import (
         ("the dog runs.", " ", False),
         ("the dog runs!\u201d", " ", False),
         ("the dog runs?)", " ", False),
+        ("\u2018the dog runs.\u2019", " ", False),
         ("\u72d7\u8dd1\u3002", "", False),
         ("\u0915\u0941\u0924\u094d\u0924\u093e\u0964", " ", False),
         ("the dog runs", "\n", False),

@@ -11,7 +11,7 @@ def stream(pieces: list[str], stops: list[str]) -> tuple[str, bool]:
     text = ""
     for piece in pieces:
         text += stop_strings.push(piece)
-        if stop_strings.found:
+        if stop_strings.has_stopped:
             return text, True
     return text + stop_strings.finish(), False
 
@@ -52,7 +52,7 @@ def test_nothing_is_told_that_may_begin_a_stop_string(pieces: list[str], stops: 
     for piece in pieces:
         whole += piece
         told += stop_strings.push(piece)
-        if stop_strings.found:
+        if stop_strings.has_stopped:
             return
         held = whole[len(told) :]
         assert whole.startswith(told)

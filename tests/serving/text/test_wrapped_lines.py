@@ -42,6 +42,7 @@ CASES = {
     "de": ["Die Kinder spielen im ~ Garten hinter dem ~ Haus.", "Melde dich an | Kontakt"],
     "es": ["Los niños juegan en ~ el jardín de la ~ casa.", "Leche | Pan"],
     "pt": ["As crianças brincam ~ no jardim.", "Leite | Pão"],
+    "hy": ["Շունը վազում է։ | կատուն քնում է."],
     "xx": ["Abc def ~ ghi jkl.", "Abc | Def"],
 }
 

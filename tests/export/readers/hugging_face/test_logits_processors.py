@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from export.bundling.writer import export_checkpoint, processors_of
+from export.bundling.writer import export_checkpoint, read_logits_processors
 from export.readers.reading import read_model
 from serving.bundle.manifest import LengthDecay, LogitsProcessors, Precision
 from serving.bundle.opening import Bundle, open_bundle
@@ -55,7 +55,7 @@ class Sides:
     def ours(self, settings: Settings, num_beams: int) -> list[list[int]]:
         """Return what the engine generates with settings of the folder, stop tokens left out."""
         change(self.folder / "generation_config.json", **settings)
-        processors = processors_of(read_model(self.folder).conventions)
+        processors = read_logits_processors(read_model(self.folder).conventions)
         manifest = replace(self.bundle.manifest, logits_processors=processors)
         engine = Engine(Bundle(self.bundle.folder, manifest), EngineConfig(slots=48, threads=1))
         beam = BeamParams(num_beams, num_counted=max(len(self.target) - 1, 0))

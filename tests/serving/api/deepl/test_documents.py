@@ -101,7 +101,7 @@ async def test_a_document_that_was_not_sent_whole_can_be_fetched_again(desk: Wor
     taken = await documents.take_result(own, "")
 
     meanwhile = await result(desk, handle)
-    await taken.broken_off()
+    await taken.mark_interrupted()
     fetched = await result(desk, handle)
 
     assert (meanwhile.status_code, meanwhile.headers["retry-after"]) == (503, "1")

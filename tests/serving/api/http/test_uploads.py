@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.api.http.uploads import file_response, once
+from serving.api.http.uploads import file_response, read_chunks_once
 from serving.jobs.documents import DocumentData, TakenResult
 from serving.jobs.table import QueuedJob
 
@@ -20,11 +20,11 @@ class Taken(TakenResult):
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "ends", [])
 
-    async def sent(self) -> None:
+    async def mark_sent(self) -> None:
         self.path.unlink()
         self.ends.append("sent")  # type: ignore[attr-defined]
 
-    async def broken_off(self) -> None:
+    async def mark_interrupted(self) -> None:
         self.ends.append("broken off")  # type: ignore[attr-defined]
 
 
@@ -50,7 +50,7 @@ async def test_a_document_whose_client_goes_is_given_back(tmp_path: Path) -> Non
     path = tmp_path / "result.txt"
     path.write_bytes(bytes(700_000))
     taken = Taken(path)
-    async with aclosing(once(taken)) as chunks:
+    async with aclosing(read_chunks_once(taken)) as chunks:
         assert await anext(chunks)
     await asyncio.sleep(0)
     assert path.exists() and taken.ends == ["broken off"]  # type: ignore[attr-defined]

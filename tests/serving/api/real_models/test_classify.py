@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from serving.api.openai.classify import Classes, FilledTexts
-from serving.pipelines import encoding
+from serving.pipelines.encoding import pipeline as encoding
 from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
 from tests.serving.api.real_models.test_encoders import TEXTS, error, world_of

@@ -21,7 +21,7 @@ from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.api.openai import batches
 from serving.bundle.manifest import Precision
-from serving.pipelines.images import MOST_PIXELS
+from serving.pipelines.completion.images import MOST_PIXELS
 from tests.export.readers.hugging_face.captioners import PROCESSOR, save
 from tests.serving.api.openai.test_batches import ended, lines, results
 from tests.serving.api.real_models.applications import client_over

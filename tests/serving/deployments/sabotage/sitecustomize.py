@@ -6,7 +6,7 @@ Texts with one of these words in them break the server as nobody expects it to b
 from collections.abc import Callable
 from typing import Any
 
-from serving.api.openai.shapes import Shape
+from serving.api.openai.shapes import AnswerShape
 from serving.text.tokenizer import Tokenizer
 
 
@@ -30,7 +30,7 @@ def breaking(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def breaking_late(chunk: Callable[..., Any]) -> Callable[..., Any]:
-    def broken(self: Shape, delta: Any, options: Any) -> Any:
+    def broken(self: AnswerShape, delta: Any, options: Any) -> Any:
         if delta.num_generated_tokens > 2:
             raise PanicException("the cause of it")
         return chunk(self, delta, options)
@@ -40,4 +40,4 @@ def breaking_late(chunk: Callable[..., Any]) -> Callable[..., Any]:
 
 Tokenizer.encode = breaking(Tokenizer.encode)  # type: ignore[method-assign]
 Tokenizer.encode_batch = breaking(Tokenizer.encode_batch)  # type: ignore[method-assign]
-Shape.chunk = breaking_late(Shape.chunk)  # type: ignore[method-assign]
+AnswerShape.chunk = breaking_late(AnswerShape.chunk)  # type: ignore[method-assign]

@@ -77,7 +77,7 @@ def test_paragraphs(tmp_path: Path) -> None:
     ],
 )
 def test_joined_lines(line: str, following: str, expected: str) -> None:
-    assert pdf_reader.joined(line, following) == expected
+    assert pdf_reader.join_lines(line, following) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_a_file_that_asks_for_too_much(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "a.pdf").write_bytes(BOOK)
     monkeypatch.setattr(pdf_reader, "MAX_CHARACTERS", 20)
 
-    assert "too much time or memory" in pdf_reader.answer(tmp_path / "a.pdf")["error"]
+    assert "too much time or memory" in pdf_reader.extract_text(tmp_path / "a.pdf")["error"]

@@ -7,7 +7,7 @@ import polib
 import pytest
 from lxml import etree
 
-from serving.documents.formats.po import forms_of
+from serving.documents.formats.po import plural_forms
 from serving.documents.formats.subtitles import CueLines
 from tests.serving.documents.shouting import shouted_file
 
@@ -279,7 +279,7 @@ def test_po(tmp_path: Path) -> None:
     ]
     hello, files, done, opened, old = polib.pofile(written.decode())
     assert (hello.msgstr, hello.msgctxt) == ("HELLO %s, <b>YOU</b>\n", "c")
-    forms = forms_of("fr")  # two or three: newer Babel has one for millions
+    forms = plural_forms("fr")  # two or three: newer Babel has one for millions
     assert files.msgstr_plural == {
         0: "%d FILE",
         **dict.fromkeys(range(1, forms.num_forms), "%d FILES"),

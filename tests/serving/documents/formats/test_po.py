@@ -7,9 +7,9 @@ from pathlib import Path
 import polib
 import pytest
 
-from serving.documents.formats.po import forms_of
+from serving.documents.document import Review, ReviewedDocument
+from serving.documents.formats.po import plural_forms
 from serving.documents.formats.registry import read_document
-from serving.documents.fragment import Review, ReviewedDocument
 from serving.errors import RequestError
 from tests.serving.documents.shouting import shouted
 
@@ -269,7 +269,7 @@ def test_a_template_becomes_a_file_of_the_language(
     assert not file.metadata_is_fuzzy
     assert file.metadata["Language"] == language.replace("-", "_")
     assert file.metadata["Content-Type"] == "text/plain; charset=UTF-8"
-    assert file.metadata["Plural-Forms"] == forms_of(language).rule
+    assert file.metadata["Plural-Forms"] == plural_forms(language).rule
     assert file.metadata["Project-Id-Version"] == "dogs 1"
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d\+0000$", file.metadata["PO-Revision-Date"])
     assert "EMAIL" not in written and "LL@li.org" not in written
@@ -307,7 +307,7 @@ def test_plural_forms_that_make_no_sense(tmp_path: Path, rule: str) -> None:
 
     _, written = translate(tmp_path, header + plural)
 
-    assert polib.pofile(written).metadata["Plural-Forms"] == forms_of("fr").rule
+    assert polib.pofile(written).metadata["Plural-Forms"] == plural_forms("fr").rule
 
 
 def test_lines_of_a_message(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from serving.documents.document import Review, ReviewedDocument
 from serving.documents.formats.registry import read_document
-from serving.documents.fragment import Review, ReviewedDocument
 from serving.errors import RequestError
 from tests.serving.documents.shouting import shouted
 

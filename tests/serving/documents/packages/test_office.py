@@ -273,7 +273,7 @@ def test_odt(tmp_path: Path) -> None:
     document = opendocument.load(str(target))
     paragraphs = document.getElementsByType(text.P)
     assert teletype.extractText(paragraphs[0]) == "PLAIN BOLD WORDS AND A LINK\nPAGE seven ENDS"
-    [span] = paragraphs[0].getElementsByType(text.TextSpan)
+    [span] = paragraphs[0].getElementsByType(text.Span)
     assert (teletype.extractText(span), span.getAttribute("stylename")) == ("BOLD WORDS", "Bold")
     assert teletype.extractText(paragraphs[1]) == "IN A CELL"
     same_but(path, target, "content.xml")

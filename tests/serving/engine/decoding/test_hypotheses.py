@@ -1,4 +1,4 @@
-"""Tests what a pool of ended hypotheses keeps, and when it says that a search may stop."""
+"""Tests what a hypotheses of finished hypotheses keeps, and when it says that a search may stop."""
 
 import math
 from dataclasses import replace
@@ -21,21 +21,29 @@ def token(*attention: float) -> TokenEvent:
 
 
 def test_coverage_is_added_to_the_score() -> None:
-    pool = BeamHypotheses(BeamParams(2, coverage_penalty=0.5, length_penalty=2.0), max_new_tokens=9)
+    hypotheses = BeamHypotheses(
+        BeamParams(2, coverage_penalty=0.5, length_penalty=2.0), max_new_tokens=9
+    )
     node = Node(token(0.25, 0.75, 0.0), Node(token(0.25, 0.75, 0.0), None))
 
-    ended = pool.rated(-3.0, 3, node, FinishReason.STOP, end=token(0.25, 0.75, 0.0))
+    finished = hypotheses.score_hypothesis(
+        -3.0, 3, node, FinishReason.STOP, end=token(0.25, 0.75, 0.0)
+    )
 
     coverage = math.log(0.75) + math.log(1.0) + math.log(LEAST_COVERAGE)
-    assert ended.score == pytest.approx(-3.0 / 9 + 0.5 * coverage)
+    assert finished.score == pytest.approx(-3.0 / 9 + 0.5 * coverage)
 
 
 def test_coverage_ranks() -> None:
-    pool = BeamHypotheses(BeamParams(2, coverage_penalty=1.0), max_new_tokens=9)
-    likely = pool.rated(-1.0, 1, Node(token(1.0, 0.1), None), FinishReason.STOP, token(0.9, 0.1))
-    covering = pool.rated(-2.0, 1, Node(token(0.5, 0.5), None), FinishReason.STOP, token(0.5, 0.5))
+    hypotheses = BeamHypotheses(BeamParams(2, coverage_penalty=1.0), max_new_tokens=9)
+    likely = hypotheses.score_hypothesis(
+        -1.0, 1, Node(token(1.0, 0.1), None), FinishReason.STOP, token(0.9, 0.1)
+    )
+    covering = hypotheses.score_hypothesis(
+        -2.0, 1, Node(token(0.5, 0.5), None), FinishReason.STOP, token(0.5, 0.5)
+    )
 
-    assert pool.joined_by([likely, covering]).ended == (covering, likely)
+    assert hypotheses.add([likely, covering]).finished == (covering, likely)
 
 
 @pytest.mark.parametrize("early_stopping", [False, "never"])
@@ -43,28 +51,31 @@ def test_coverage_ranks() -> None:
 def test_coverage_does_not_keep_a_search_going(
     early_stopping: bool | Literal["never"], coverage_penalty: float
 ) -> None:
-    """However badly all that has ended covers the source, less likely beams do not go on."""
+    """However badly all that has finished covers the source, less likely beams do not go on."""
     params = BeamParams(
         2,
         early_stopping=early_stopping,
         length_penalty=0.0,
         coverage_penalty=coverage_penalty,
     )
-    pool = BeamHypotheses(params, max_new_tokens=99)
+    hypotheses = BeamHypotheses(params, max_new_tokens=99)
     half = token(1.0, 0.001)
-    pool = pool.joined_by(
-        [pool.rated(each, 1, Node(half, None), FinishReason.STOP, half) for each in (-1.0, -2.0)]
+    hypotheses = hypotheses.add(
+        [
+            hypotheses.score_hypothesis(each, 1, Node(half, None), FinishReason.STOP, half)
+            for each in (-1.0, -2.0)
+        ]
     )
 
-    assert pool.is_final(-2.5, 2)
-    assert not pool.is_final(-1.5, 2)
+    assert hypotheses.is_final(-2.5, 2)
+    assert not hypotheses.is_final(-1.5, 2)
 
 
 @pytest.mark.parametrize(("coverage_penalty", "num_going_on"), [(0.0, 1), (0.5, 2)])
 def test_only_what_can_no_longer_rank_is_given_up(
     coverage_penalty: float, num_going_on: int
 ) -> None:
-    """A less likely beam may still cover the source better than what has ended."""
+    """A less likely beam may still cover the source better than what has finished."""
     params = BeamParams(
         2, length_penalty=0.0, early_stopping="never", coverage_penalty=coverage_penalty
     )
@@ -76,7 +87,7 @@ def test_only_what_can_no_longer_rank_is_given_up(
 
     group = start_group(generation, row=0)
     first = group.expand([(-1.0, 0, STOP), (-2.0, 0, 7), (-3.0, 0, 8)], event_of)
-    assert len(first.going_on) == 2
-    group = replace(group, pool=first.pool, beams=(Beam(0), Beam(1)), num_generated=1)
+    assert len(first.continuing) == 2
+    group = replace(group, hypotheses=first.hypotheses, beams=(Beam(0), Beam(1)), num_generated=1)
     second = group.expand([(-1.5, 1, 6), (-2.0, 0, STOP), (-2.1, 0, 5)], event_of)
-    assert len(second.going_on) == num_going_on
+    assert len(second.continuing) == num_going_on

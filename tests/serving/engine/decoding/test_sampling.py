@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from serving.engine.arrays import Array
 from serving.engine.decoding import sampler as sampler_module
-from serving.engine.decoding import sampling_filters as sampling_filters
+from serving.engine.decoding import sampling_filters
 from serving.engine.decoding.sampler import RANDOM_BLOCK, Sampler, WholeRows, draw_from_window
-from serving.engine.decoding.sampling_filters import RandomNumbers, SamplingInputs, sampling_column
+from serving.engine.decoding.sampling_inputs import RandomNumbers, SamplingInputs, sampling_column
 from serving.engine.decoding.scores import Edited, Scores
 from serving.engine.generation import Generation
 from serving.errors import RequestError
@@ -321,7 +321,7 @@ def test_the_numbers_of_rows_are_one_whole_draw_whatever_they_are_asked_for() ->
     rows = np.arange(3)
 
     def check(positions: Array) -> None:
-        draws = sampler.draws(rows, positions)
+        draws = sampler.sampling_inputs(rows, positions)
         expected = [whole[row][position] for row, position in enumerate(positions)]
         assert (
             np.stack([draws.numbers, draws.second_numbers], axis=1).tolist()
@@ -335,7 +335,7 @@ def test_the_numbers_of_rows_are_one_whole_draw_whatever_they_are_asked_for() ->
     sampler.on_remove(0)
     sampler.on_move(2, 0)
     for position in (0, RANDOM_BLOCK - 1, RANDOM_BLOCK, count - 1):
-        draws = sampler.draws(np.array([0]), np.array([position]))
+        draws = sampler.sampling_inputs(np.array([0]), np.array([position]))
         assert [draws.numbers[0], draws.second_numbers[0]] == whole[2][position].tolist()
 
 

@@ -125,31 +125,31 @@ def test_a_cancelled_row_leaves_the_others_theirs() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 10_000)), max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_every_token_that_is_used_has_a_place_of_its_own(changes: list[tuple[bool, int]]) -> None:
+def test_every_token_that_is_used_has_a_column_of_its_own(changes: list[tuple[bool, int]]) -> None:
     size = 3 * UNION_WIDTH_STEP
     union = ShortlistUnion(size)
     rows: list[np.ndarray[Any, Any]] = []
-    places: list[np.ndarray[Any, Any]] = []
+    columns: list[np.ndarray[Any, Any]] = []
     for grows, seed in changes:
         rng = np.random.default_rng(seed)
         if grows or not rows:
             rows.append(np.flatnonzero(rng.random(size) < rng.random() ** 3))
             union.add(rows[-1])
-            places.append(union.places(rows[-1]))
+            columns.append(union.columns(rows[-1]))
         else:
             number = seed % len(rows)
             union.remove(rows.pop(number))
-            places.pop(number)
-        for ids, where in zip(rows, places, strict=True):
-            assert (union.ids[where] == ids).all()
-            assert (where < union.width).all()
+            columns.pop(number)
+        for ids, column in zip(rows, columns, strict=True):
+            assert (union.ids[column] == ids).all()
+            assert (column < union.width).all()
     if union.is_sparse:
         union.pack()
         assert not union.is_sparse
-    assert all((union.ids[union.places(ids)] == ids).all() for ids in rows)
+    assert all((union.ids[union.columns(ids)] == ids).all() for ids in rows)
 
 
-def test_places_are_used_again() -> None:
+def test_columns_are_used_again() -> None:
     union = ShortlistUnion(100 * UNION_WIDTH_STEP)
     for first in range(0, 50 * UNION_WIDTH_STEP, UNION_WIDTH_STEP):
         ids = np.arange(first, first + UNION_WIDTH_STEP)

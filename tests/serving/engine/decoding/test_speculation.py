@@ -46,7 +46,9 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(autouse=True)
 def _every_draft_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Costs, "pays", lambda self, num_rows, num_hoped: num_hoped > 0)
+    monkeypatch.setattr(
+        Costs, "is_worthwhile", lambda self, num_rows, num_expected: num_expected > 0
+    )
 
 
 def engine_of(bundle: Bundle, *, drafts: bool, slots: int = 16, **sizes: Any) -> Engine:

@@ -15,14 +15,14 @@ _LONGEST_REST = 80  # turns: that nobody else had finished a step by then would 
 def check_counts(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     """No row, request or entry of a queue is lost, or belongs to two."""
     waiting = scheduler.waiting
-    taken_by_engine = [engine._queue._taken for engine in engines]
-    open_ids = [*waiting, *(name for each in taken_by_engine for name in each)]
+    running_by_engine = [engine._queue._running for engine in engines]
+    open_ids = [*waiting, *(name for each in running_by_engine for name in each)]
     assert len(open_ids) == len({*open_ids}), "a request belongs to two"
     assert {*open_ids} == scheduler._open_ids
     rows = sum(each.request.num_rows for each in waiting.values())
     assert scheduler.num_waiting_rows == rows
     assert scheduler.waiting_work == sum(each.work for each in waiting.values())
-    for engine, generations in zip(engines, taken_by_engine, strict=True):
+    for engine, generations in zip(engines, running_by_engine, strict=True):
         assert engine._queue.num_rows == sum(each.request.num_rows for each in generations.values())
         assert engine._batch.num_rows <= engine.scheduler.slots
         assert {*engine._batch.generations} <= {*generations.values()}, (
@@ -41,12 +41,12 @@ def check_rest(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     for engine in engines:
         assert engine._batch.num_rows == 0 and not engine._admission.prefilling
         assert not engine._queue._deadlines
-        assert not engine._queue._taken
+        assert not engine._queue._running
 
 
 def check_deadlines(engine: Engine, began: float) -> None:
     """After a step, the deadline of no request had passed when the step began."""
-    open_ones = [*engine.scheduler.waiting.values(), *engine._queue._taken.values()]
+    open_ones = [*engine.scheduler.waiting.values(), *engine._queue._running.values()]
     late = [
         generation.request_id for generation in open_ones if (generation.deadline or began) < began
     ]

@@ -101,7 +101,7 @@ def deadlines_of_the_dead(patch: pytest.MonkeyPatch) -> None:
     """A request that has ended keeps its deadline."""
 
     def end(self: EngineQueue, generation: Generation, final_event: FinalEvent) -> None:
-        del self._taken[generation.request_id]
+        del self._running[generation.request_id]
         self.num_rows -= generation.num_rows
         self._scheduler.end(generation, is_finished=True)
         self.events.append(final_event)

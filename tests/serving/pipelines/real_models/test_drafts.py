@@ -18,7 +18,9 @@ PROMPT = "It is fast. A dog runs. It is fast. A dog "
 
 async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = tiny_bundle("llama", tmp_path, Precision.FP32, context_length=96)
-    monkeypatch.setattr(Costs, "pays", lambda self, num_rows, num_hoped: num_hoped > 0)
+    monkeypatch.setattr(
+        Costs, "is_worthwhile", lambda self, num_rows, num_expected: num_expected > 0
+    )
 
     async def told(has_drafts: bool, *stop: str, seed: int = 0) -> list[CompletionDelta]:
         config = EngineConfig(slots=4, threads=1, speculation=has_drafts)

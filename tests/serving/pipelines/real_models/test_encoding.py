@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from models.conventions import Conventions
 from serving.bundle.manifest import Activation, Manifest
 from serving.errors import RequestError
-from serving.pipelines.encoder_outputs import apply_activation, shorten_embeddings
-from serving.pipelines.encoding import EncodingRequests
+from serving.pipelines.encoding.outputs import apply_activation, shorten_embeddings
+from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.jobs import EncodeJob, Input, TextPair
 from serving.pipelines.loading import ModelParts
 from tests.encoders import CLS, ENCODER_CONVENTIONS, SEP, encoder_bundle
@@ -27,7 +27,7 @@ def built(
     parts: ModelParts, *inputs: Input, **options: object
 ) -> list[tuple[tuple[int, ...], int | None]]:
     job = EncodeJob("job", inputs, **options)  # type: ignore[arg-type]
-    requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source).of(job)
+    requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source).encodings(job)
     assert [request.request_id for request in requests] == [f"job-{n}" for n in range(len(inputs))]
     return [(request.source_ids or (), request.pair_start) for request in requests]
 

@@ -11,7 +11,7 @@ import pytest
 
 from serving.documents.formats.registry import read_document
 from serving.text.markup.html_reader import read_html
-from serving.text.markup.markdown_reader import read_plain
+from serving.text.markup.markdown_tokens import tokenize_plain_text
 from serving.text.markup.placeholders import (
     FORMATS,
     IN_TEXT,
@@ -31,7 +31,7 @@ PLACES = ["{} dogs are here.", "A dog {} is here.", "The dogs: {}", "A dog ({}) 
 
 
 def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
-    tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
+    tokens = Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is role]
 
 
@@ -93,7 +93,7 @@ def test_angle_brackets_of_placeholders_are_no_tags(text: str) -> None:
 
 def test_exact_texts_are_no_marks_of_markdown() -> None:
     text = "__count__ dogs in [count] __houses__"
-    tokens = [*read_plain(text, True, True, placeholder_pattern(["__count__", "[count]"]))]
+    tokens = [*tokenize_plain_text(text, True, True, placeholder_pattern(["__count__", "[count]"]))]
     assert [token.raw for token in tokens if token.role is Role.OPEN] == ["__"]
     assert "".join(token.text for token in tokens) == "__count__ dogs in [count] houses"
 

@@ -30,7 +30,7 @@ from tests.serving.text.markup.fake_model import HTML, by_table, layout, pieces,
 
 
 def kept(text: str) -> list[str]:
-    tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
+    tokens = Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is Role.NON_TRANSLATABLE]
 
 
@@ -266,7 +266,7 @@ def test_inverted_marks_are_left_to_models_of_languages_that_have_them(
     source: str, num_points: int
 ) -> None:
     text = "¿Dog? ¡Cat!"
-    tokens = Protection(None, True, source, "fr").protected(text_tokens(text, False, True))
+    tokens = Protection(None, True, source, "fr").protect(text_tokens(text, False, True))
     assert [token.role for token in tokens].count(Role.POINT) == num_points
 
 

@@ -49,7 +49,7 @@ def test_unknown_words_with_a_capital_are_names(text: str, names: list[str]) -> 
 
 def kept(text: str, source: str = "en", known: KnownWords | None = KNOWN) -> list[str]:
     protection = Protection(None, True, source, "fr", known)
-    tokens = protection.protected(text_tokens(text, False, True))
+    tokens = protection.protect(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is Role.NON_TRANSLATABLE]
 
 

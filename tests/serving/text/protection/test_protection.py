@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from serving.text.markup.markdown_reader import read_plain
+from serving.text.markup.markdown_tokens import tokenize_plain_text
 from serving.text.markup.number_formats import (
     localize_amount,
     localize_number,
@@ -26,7 +26,7 @@ from tests.serving.text.markup.fake_model import by_table, layout, translate
 
 
 def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
-    tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
+    tokens = Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))
     return [token.translation for token in tokens if token.role is role]
 
 
@@ -62,9 +62,9 @@ def test_what_is_kept(text: str, kept: list[str]) -> None:
 )
 def test_times_are_kept_as_those_of_24_hours(text: str, kept_as: str) -> None:
     tokens = [*text_tokens(text, False, True)]
-    protected = [*Protection(None, True, "en", "fr").protected(tokens)]
+    protected = [*Protection(None, True, "en", "fr").protect(tokens)]
     assert (join_raw(protected), join_translations(protected)) == (text, kept_as)
-    assert join_raw(Protection(None, True, "fr", "en").protected(tokens)) == text
+    assert join_raw(Protection(None, True, "fr", "en").protect(tokens)) == text
 
 
 def test_emoji_are_marks() -> None:
@@ -132,7 +132,7 @@ def test_items_of_menus_and_titles_are_translated_one_by_one(text: str, breaks: 
 
 def test_brackets_are_pairs_around_words() -> None:
     tokens = [
-        *Protection(None, True, "en", "fr").protected(text_tokens("a [b c] {d e}", False, True))
+        *Protection(None, True, "en", "fr").protect(text_tokens("a [b c] {d e}", False, True))
     ]
     pairs = [token.raw for token in tokens if token.role in (Role.OPEN, Role.CLOSE)]
     assert pairs == ["[", "]", "{", "}"]
@@ -150,7 +150,7 @@ def test_brackets_are_pairs_around_words() -> None:
     ],
 )
 def test_unusual_characters_are_read_as_usual_ones(text: str, read_as: str) -> None:
-    tokens = [*Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))]
+    tokens = [*Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))]
     assert (join_raw(tokens), "".join(token.text for token in tokens)) == (text, read_as)
 
 
@@ -250,13 +250,13 @@ def test_what_is_kept_is_there_once_whatever_the_model_does_with_its_name() -> N
 
 @pytest.mark.parametrize("text", ["`" * 200_000, "```x\n" * 20_000, "~" * 200_000])
 def test_marks_of_code_that_is_never_closed_take_no_time(text: str) -> None:
-    assert "".join(token.raw for token in read_plain(text, True, True)) == text
+    assert "".join(token.raw for token in tokenize_plain_text(text, True, True)) == text
 
 
 def test_a_fence_ends_at_the_mark_that_began_it() -> None:
     text = "a\n~~~\nb\n```\nc\n```\n~~~\nd\n```\ne"
 
-    found = [t.raw for t in read_plain(text, True, False) if t.role is Role.BREAK]
+    found = [t.raw for t in tokenize_plain_text(text, True, False) if t.role is Role.BREAK]
 
     assert found == ["~~~\nb\n```\nc\n```\n~~~"]
 
@@ -275,7 +275,7 @@ RUNS = [
 def test_long_runs_take_no_time(piece: str) -> None:
     text = "9 " + piece * (30_000 // len(piece)) + "!"
     start = time.process_time()
-    protected = [*Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))]
+    protected = [*Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))]
     assert join_raw(protected) == text
     assert time.process_time() - start < 3  # a square of its length would take longer
 

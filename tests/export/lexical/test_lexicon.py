@@ -5,7 +5,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from export.bundling.model1 import ITERATIONS, LONGEST, Bitext, Sentences, learn_lexicon
+from export.bundling.bitext import Bitext, Sentences
+from export.bundling.lexicon import ITERATIONS, LONGEST, learn_lexicon
 
 NUM_SOURCES, NUM_TARGETS = 30, 40
 COMMON, EMPTY = NUM_TARGETS, NUM_SOURCES

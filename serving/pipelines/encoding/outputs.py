@@ -15,6 +15,9 @@ from serving.requests.request import Encoding
 from serving.text.spans import Span
 from serving.text.tokenizer import Tokenizer
 
+OUTSIDE = "O"  # the label of tokens that belong to no entity
+LabelledToken = tuple[str, Span, float]  # a token's label, characters and probability
+
 
 def apply_activation(logits: Matrix, activation: Activation) -> Matrix:
     """Return the scores of logits, f32 [texts, labels]."""
@@ -43,10 +46,6 @@ def shorten_embeddings(embeddings: Matrix, dimensions: int, is_normalised: bool)
     return exact.astype(np.float32)
 
 
-OUTSIDE = "O"  # the label of tokens that belong to no entity
-Labelled = tuple[str, Span, float]  # a token's label, characters and probability
-
-
 def group_entities(
     text: str, logits: Matrix, spans: Sequence[Span], labels: Sequence[str]
 ) -> Entities:
@@ -55,21 +54,21 @@ def group_entities(
     Tokens are grouped as the token classification pipeline of `transformers` does by its strategy
     `simple`: those of one kind that follow each other, unless one begins with B-.
     """
-    groups: list[list[Labelled]] = []
+    groups: list[list[LabelledToken]] = []
     for scores, span in zip(apply_activation(logits, Activation.SOFTMAX), spans, strict=True):
         label = labels[int(scores.argmax())]
         if not groups or label.startswith("B-") or _kind(label) != _kind(groups[-1][-1][0]):
             groups.append([])
         groups[-1].append((label, span, float(scores.max())))
-    found = (_entity(text, group) for group in groups)
-    return tuple(entity for entity in found if entity.label != OUTSIDE)
+    entities = (_entity(text, group) for group in groups)
+    return tuple(entity for entity in entities if entity.label != OUTSIDE)
 
 
 def _kind(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-def _entity(text: str, tokens: Sequence[Labelled]) -> Entity:
+def _entity(text: str, tokens: Sequence[LabelledToken]) -> Entity:
     (label, (start, _), _), (_, (_, end), _) = tokens[0], tokens[-1]
     score = float(np.mean([score for _, _, score in tokens]))
     return Entity(text[start:end], start, end, label.split("-", 1)[-1], score)
@@ -87,4 +86,4 @@ def likeliest_masked_words(
             whole = tokenizer.decode([*ids[:place], token, *ids[place + 1 :]])
             yield MaskedWord(math.exp(logp), token, text, whole)
 
-    return tuple(tuple(words(place)) for place, each in enumerate(ids) if each == mask_id)
+    return tuple(tuple(words(place)) for place, token in enumerate(ids) if token == mask_id)

@@ -13,7 +13,7 @@ from transformers import DeiTImageProcessorPil, ViTImageProcessorPil
 from export.readers.hugging_face.pictures import RESAMPLING
 from serving.bundle.manifest import PictureSpec
 from serving.errors import RequestError
-from serving.pipelines.images import MOST_PIXELS, open_picture, read_pixels
+from serving.pipelines.completion.images import MOST_PIXELS, open_picture, read_pixels
 
 MEAN, DEVIATION = (0.48, 0.45, 0.4), (0.26, 0.27, 0.28)
 SIZES = [(224, 224), (500, 333), (17, 900), (1, 1), (40, 30)]

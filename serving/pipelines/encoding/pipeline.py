@@ -1,8 +1,5 @@
-"""Encode texts with models that have no decoder: each input is one engine request and gets one
-vector, or what its tokens say.
-
-The service, the offline commands and the benchmarks build their requests with `EncodingRequests`,
-so that all of them run the same requests.
+"""Encode texts with models that have no decoder: each input gets one vector, or what its tokens
+say.
 """
 
 import asyncio
@@ -17,12 +14,13 @@ from serving.errors import EngineError, RequestError
 from serving.pipelines.attention_maps import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import EnginePort, require_finished
-from serving.pipelines.encoder_outputs import (
+from serving.pipelines.encoding.outputs import (
     apply_activation,
     group_entities,
     likeliest_masked_words,
     shorten_embeddings,
 )
+from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.jobs import (
     DetokenizeJob,
     EncodeJob,
@@ -33,27 +31,24 @@ from serving.pipelines.jobs import (
     MaskedWords,
     Matrix,
     StreamedJob,
-    TextPair,
     TokenizeJob,
     TokenizeResult,
     describe_tokens,
     detokenize,
     unsupported_job,
 )
-from serving.requests.parameters import TokenIds
 from serving.requests.request import Encoding, FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat_template import Chat
-from serving.text.checks import tokenizing
 from serving.text.token_text import token_text
 from serving.text.tokenizer import Tokenizer
 
 _CHARACTERS_A_TOKEN = 4  # about
-# More are cut into tokens, and put together, on another thread, so that other requests go on.
+# More are cut into tokens, and put together, on another thread, so that other requests go on: it
+# takes a few milliseconds, in which the event loop would answer nobody.
 _MANY_CHARACTERS = 5_000
 MOST_MASKS = 32  # of one text: each has an answer with the whole text for each of its words
 MOST_ANSWERED_TOKENS = 2**22  # of these texts, in one job: some seconds of work, some megabytes
 _NO_VALUES: Matrix = np.zeros((0, 0), np.float32)
-Framed = tuple[TokenIds, int | None]  # ids, and where the second text of a pair begins
 
 
 class EncodingPipeline:
@@ -89,7 +84,7 @@ class EncodingPipeline:
             case EncodeJob():
                 return await self._encode(job)
             case TokenizeJob():
-                return await asyncio.to_thread(self._tokenized, job)
+                return await asyncio.to_thread(self._tokenize, job)
             case DetokenizeJob():
                 return await asyncio.to_thread(detokenize, self._tokenizer, job.token_ids)
         raise unsupported_job(self.card.name, job)
@@ -101,25 +96,25 @@ class EncodingPipeline:
         size = sum(map(len, job.inputs))
         self._check(job, size)
         if size > _MANY_CHARACTERS or job.top_k is not None:
-            requests = await asyncio.to_thread(self._requests.of, job)
+            requests = await asyncio.to_thread(self._requests.encodings, job)
             self._check_masks(job, requests)
             outcomes = await self._engine.run(requests)
             return await asyncio.to_thread(self._encodings, job, requests, outcomes)
-        requests = self._requests.of(job)
+        requests = self._requests.encodings(job)
         return self._encodings(job, requests, await self._engine.run(requests))
 
-    def _tokenized(self, job: TokenizeJob) -> TokenizeResult:
+    def _tokenize(self, job: TokenizeJob) -> TokenizeResult:
         if isinstance(job.prompt, Chat):
             raise RequestError("messages", "a chat", f"model {self.card.name} reads no chats")
         ids = tuple(self._tokenizer.encode(job.prompt))
         return describe_tokens(
-            self._tokenizer, self._requests.framed(ids) if job.adds_special else ids
+            self._tokenizer, self._requests.with_special_tokens(ids) if job.adds_special else ids
         )
 
     def _check(self, job: EncodeJob, size: int) -> None:
-        num_inputs, most = len(job.inputs), self._max_inputs
-        if most is not None and num_inputs > most:
-            message = f"must be at most {most}, there are {num_inputs}"
+        num_inputs, max_inputs = len(job.inputs), self._max_inputs
+        if max_inputs is not None and num_inputs > max_inputs:
+            message = f"must be at most {max_inputs}, there are {num_inputs}"
             raise RequestError("inputs", f"{num_inputs} inputs", message)
         if self._task is Task.CLASSIFY_TOKENS and not all(isinstance(i, str) for i in job.inputs):
             message = "must be texts: this model labels their characters"
@@ -160,13 +155,13 @@ class EncodingPipeline:
         encodings = [_encoding(end) for end in ends]
         num_tokens = tuple(len(request.source_ids or ()) for request in requests)
         maps = tuple(map(self._attention_maps, requests, ends))
-        found = Encodings(_NO_VALUES, num_tokens, maps)
+        result = Encodings(_NO_VALUES, num_tokens, maps)
         if self._task is Task.CLASSIFY_TOKENS:
             entities = map(self._entities, job.inputs, num_tokens, encodings)
-            return replace(found, entities=tuple(entities))
+            return replace(result, entities=tuple(entities))
         if self._task is Task.FILL_MASK:
-            return replace(found, masked_words=tuple(self._masked_words(job, requests, encodings)))
-        return replace(found, values=self._values(job, encodings))
+            return replace(result, masked_words=tuple(self._masked_words(job, requests, encodings)))
+        return replace(result, values=self._values(job, encodings))
 
     def _values(self, job: EncodeJob, encodings: Sequence[Encoding]) -> Matrix:
         name = LOGITS if self._encoder.dimension is None else EMBEDDING
@@ -182,9 +177,8 @@ class EncodingPipeline:
 
     def _entities(self, text: Input, num_tokens: int, encoding: Encoding) -> Entities:
         assert isinstance(text, str)
-        own = self._requests.own_tokens(num_tokens)
         _, spans = self._tokenizer.encode_with_spans(text)
-        logits = encoding[LOGITS][own]
+        logits = encoding[LOGITS][self._requests.without_special_tokens(num_tokens)]
         return group_entities(text, logits, spans[: len(logits)], self._encoder.labels)
 
     def _masked_words(
@@ -212,117 +206,3 @@ def _encoding(event: FinishedEvent) -> Encoding:
     if not all(np.isfinite(array).all() for array in event.encoding.values()):
         raise EngineError("the model gave what is no number")
     return event.encoding
-
-
-class EncodingRequests:
-    """Builds the requests of one bundle's jobs; needs no engine."""
-
-    def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
-        assert manifest.encoder is not None and manifest.limits.max_source_tokens is not None
-        self._encoder = manifest.encoder
-        self._most = manifest.limits.max_source_tokens
-        self._prefix, self._suffix = manifest.tokens.source_prefix, manifest.tokens.source_suffix
-        self._tokenizer = tokenizer
-
-    def of(self, job: EncodeJob) -> list[GenerationRequest]:
-        """Return a request for each input. Raises RequestError."""
-        decoding = job.decoding
-        return [
-            GenerationRequest(
-                f"{job.request_id}-{number}",
-                ids,
-                pair_start=pair_start,
-                attention_queries=job.attention_queries,
-                priority=decoding.priority,
-                timeout_seconds=decoding.timeout_seconds,
-                job_id=job.request_id,
-                share=decoding.share,
-            )
-            for number, (ids, pair_start) in enumerate(self._framed(job))
-        ]
-
-    def framed(self, ids: TokenIds) -> TokenIds:
-        """Return the tokens of a text as the model reads them, special ones around it."""
-        return (*self._prefix, *ids, *self._suffix)
-
-    def own_tokens(self, num_tokens: int) -> slice:
-        """Return which of a text's tokens are no special ones around it."""
-        return slice(len(self._prefix), num_tokens - len(self._suffix))
-
-    def _framed(self, job: EncodeJob) -> list[Framed]:
-        most = min(job.max_tokens or self._most, self._most)
-        tokens = self._tokenized(job.inputs, self._prompt(job.prompt_name))
-        framed: list[Framed] = []
-        for number, (given, parts) in enumerate(zip(job.inputs, tokens, strict=True)):
-            num_special = 0 if isinstance(given, tuple) else self._num_special(len(parts))
-            num_tokens = sum(map(len, parts)) + num_special
-            if job.max_tokens is None and num_tokens > most:
-                which = "this" if len(job.inputs) == 1 else f"number {number}"
-                raise _too_long(which, num_tokens, most)
-            if most < num_special + len(parts):
-                message = f"must be at least {num_special + len(parts)}, special tokens included"
-                raise RequestError("max_tokens", job.max_tokens, message)
-            cut = _cut(parts, most - num_special)
-            framed.append((cut[0], None) if isinstance(given, tuple) else self._joined(cut))
-        return framed
-
-    def _prompt(self, name: str | None) -> str:
-        prompts = self._encoder.prompts
-        name = self._encoder.default_prompt if name is None else name
-        if name is None:
-            return ""
-        if name not in prompts:
-            known = ", ".join(sorted(prompts)) or "none"
-            raise RequestError("prompt_name", name, f"the model has no such prompt; it has {known}")
-        return prompts[name]
-
-    def _tokenized(self, inputs: Sequence[Input], prompt: str) -> list[list[TokenIds]]:
-        """Return the tokens of each input, of a pair those of each text; without special ones."""
-        texts: list[str] = []
-        for each in inputs:
-            if isinstance(each, TextPair):
-                self._check_takes_pairs()
-                texts += [each.first, each.second]
-            elif isinstance(each, str):
-                texts.append(prompt + each)
-        with tokenizing("inputs"):
-            found = iter(self._tokenizer.encode_batch(texts) if texts else [])
-        return [
-            [each] if isinstance(each, tuple) else [tuple(next(found)) for _ in range(_texts(each))]
-            for each in inputs
-        ]
-
-    def _check_takes_pairs(self) -> None:
-        if self._encoder.separator is None:
-            raise RequestError("inputs", "a pair of texts", "this model reads one text, not two")
-
-    def _num_special(self, num_texts: int) -> int:
-        separator = self._encoder.separator or ()
-        return len(self._prefix) + len(self._suffix) + (num_texts - 1) * len(separator)
-
-    def _joined(self, parts: Sequence[TokenIds]) -> Framed:
-        first, *others = parts
-        if not others:
-            return self.framed(first), None
-        head = (*self._prefix, *first, *(self._encoder.separator or ()))
-        return (*head, *others[0], *self._suffix), len(head)
-
-
-def _texts(given: Input) -> int:
-    return 2 if isinstance(given, TextPair) else 1
-
-
-def _cut(parts: Sequence[TokenIds], room: int) -> list[TokenIds]:
-    """Cut texts to so many tokens together: of a pair the longer one, then both to halves, as
-    Hugging Face's tokenizers do (longest first).
-    """
-    if len(parts) == 1 or sum(map(len, parts)) <= room:
-        return [part[:room] for part in parts]
-    shorter = min(parts, key=len)
-    num_shorter = min(len(shorter), room // 2)
-    return [part[: num_shorter if part is shorter else room - num_shorter] for part in parts]
-
-
-def _too_long(which: str, num_tokens: int, most: int) -> RequestError:
-    message = f"the model reads {most} tokens, and {which} has {num_tokens - most} more"
-    return RequestError("inputs", f"{num_tokens} tokens", message)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
-from serving.pipelines.completion import CompletionPipeline
+from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.decoding import Decoding, Structure
 from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams

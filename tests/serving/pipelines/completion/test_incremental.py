@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.pipelines.completion import IncrementalCompletion
-from serving.pipelines.completion_requests import CompletionRun
+from serving.pipelines.completion.incremental import IncrementalCompletion
+from serving.pipelines.completion.requests import CompletionRun
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, join_deltas
 from serving.requests.request import FinishReason, GenerationRequest

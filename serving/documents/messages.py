@@ -1,4 +1,4 @@
-"""Find tags and placeholders in short texts."""
+"""Split short texts and messages of programs into words and marks: tags, placeholders, layout."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +16,16 @@ from serving.text.markup.placeholders import (
 _TAG = r"</?[A-Za-z][^<>]*>"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
 _ENTITY = r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
+CODE = "\ufdd0"  # a noncharacter, so in no text
+_KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
+# Layout by programs: lines, columns, options before their descriptions, and control characters, of
+# which XML has none but \n and \t. The lookbehinds try a run of white space only once.
+_LAYOUT = re.compile(
+    r"(?P<line>(?<![ \t])[ \t]*[\n\r\v\f]\s*)"
+    r"|(?P<control>[\x00-\x08\x0e-\x1f\x7f]+)"
+    r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
+    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
+)
 
 
 class MessageSyntax:
@@ -24,10 +34,12 @@ class MessageSyntax:
     def __init__(self, flags: Iterable[str] = ()) -> None:
         formats = gettext_formats(flags)
         self.literals = {
-            written: character for each in formats for character, written in each.literals.items()
+            written: character
+            for syntax in formats
+            for character, written in syntax.literals.items()
         }
         escape = "|".join(map(re.escape, self.literals)) or "%%"
-        line_break = "|".join(each.line_break for each in formats if each.line_break)
+        line_break = "|".join(syntax.line_break for syntax in formats if syntax.line_break)
         self.pattern = re.compile(
             rf"(?P<code>{_ESCAPE})|(?P<border>{TEMPLATE_BORDER})|(?P<tag>{TEMPLATE_TAG}|{_TAG})|(?P<entity>{_ENTITY})"
             rf"|(?P<line_break>{line_break or '(?!)'})"
@@ -53,16 +65,6 @@ class MessageSyntax:
 
 
 IN_TEXT = MessageSyntax()
-CODE = "\ufdd0"  # a noncharacter, so in no text
-_KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
-# Layout by programs: lines, columns, options before their descriptions, and control characters, of
-# which XML has none but \n and \t. The lookbehinds try a run of white space only once.
-_LAYOUT = re.compile(
-    r"(?P<line>(?<![ \t])[ \t]*[\n\r\v\f]\s*)"
-    r"|(?P<control>[\x00-\x08\x0e-\x1f\x7f]+)"
-    r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
-    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
-)
 
 
 def split_at_marks(text: str, messages: MessageSyntax = IN_TEXT) -> Iterator[str | InlineMark]:
@@ -162,17 +164,17 @@ def _laid_out(text: str, messages: MessageSyntax) -> Iterator[str | InlineMark]:
             yield piece
             continue
         end = 0
-        for found in _LAYOUT.finditer(piece):
-            yield piece[end : found.start()]
-            yield InlineMark(found.group(), _role_of_layout(found))
-            end = found.end()
+        for match in _LAYOUT.finditer(piece):
+            yield piece[end : match.start()]
+            yield InlineMark(match.group(), _role_of_layout(match))
+            end = match.end()
         yield piece[end:]
 
 
-def _role_of_layout(found: re.Match[str]) -> MarkRole:
-    if found["control"] or (found["option"] and not found["gap"]):
+def _role_of_layout(match: re.Match[str]) -> MarkRole:
+    if match["control"] or (match["option"] and not match["gap"]):
         return MarkRole.STANDS
-    return MarkRole.LINE_BREAK if found.group().count("\n") == 1 else MarkRole.SENTENCE_END
+    return MarkRole.LINE_BREAK if match.group().count("\n") == 1 else MarkRole.SENTENCE_END
 
 
 def tag_mark(raw: str) -> InlineMark:

@@ -13,7 +13,7 @@ _LIST_MARK = (
 )
 LINE_MARK = rf"[ \t]*(?:{_LIST_MARK})[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\[[ xX\d]{{1,3}}\][ \t]+"
 _RULE = r"[ \t]*(?:[-*_=|:][ \t]*){3,}"
-_BETWEEN = re.compile(
+_BLOCK_MARK = re.compile(
     rf"^(?:[ \t]*(?P<mark>```++|~~~++)[^\n]*\n|{_RULE}$|{LINE_MARK}(?=\S))", re.MULTILINE
 )
 _FENCE_END = re.compile(r"^[ \t]*(```++|~~~++)[ \t]*$", re.MULTILINE)
@@ -33,7 +33,7 @@ _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][\w.:-]*)(?:\s[^<>]*)?>")
 _PAIR = re.compile(f"{_LINK}|{_EMPHASIS}")
 
 
-def read_plain(
+def tokenize_plain_text(
     text: str,
     reads_markdown: bool,
     breaks_lines: bool,
@@ -43,18 +43,21 @@ def read_plain(
     if not reads_markdown:
         yield from text_tokens(text, False, breaks_lines)
         return
-    yield from _MarkdownReader(text, breaks_lines, placeholders).between(text)
+    yield from _MarkdownTokenizer(text, breaks_lines, placeholders).tokens()
 
 
-def _between(text: str) -> Iterator[Span]:
-    """Find what stands between sentences; a fence that is never closed does not. All ends of fences
-    are found at once: to look for each would take the square of the text's length.
+def _find_block_marks(text: str) -> Iterator[Span]:
+    """Yield the marks that part blocks: of lists, headings and rules, and fenced code. A fence that
+    is never closed is none.
+
+    All ends of fences are found at once: to look for each would take the square of the text's
+    length.
     """
     ends: dict[str, list[Span]] = {}
-    for found in reversed([*_FENCE_END.finditer(text)]):
-        ends.setdefault(found[1], []).append(Span(*found.span()))
+    for end in reversed([*_FENCE_END.finditer(text)]):
+        ends.setdefault(end[1], []).append(Span(*end.span()))
     place = 0
-    while match := _BETWEEN.search(text, place):
+    while match := _BLOCK_MARK.search(text, place):
         place = match.end()
         if (mark := match["mark"]) is not None:
             waiting = ends.get(mark, [])
@@ -66,41 +69,44 @@ def _between(text: str) -> Iterator[Span]:
         yield Span(match.start(), place)
 
 
-class _MarkdownReader:
-    """Finds first what stands between sentences, then code, then pairs, then tags."""
+class _MarkdownTokenizer:
+    """Splits a text at the marks of its blocks, what is left at code, then at placeholders, at
+    emphasis and links, and at tags: each may hold what the earlier ones would be taken for.
+    """
 
     def __init__(self, text: str, breaks_lines: bool, placeholders: re.Pattern[str] | None) -> None:
+        self._text = text
         tags = {(bool(match["slash"]), match["name"]) for match in _TAG.finditer(text)}
         self._paired = {name for _, name in tags if {(True, name), (False, name)} <= tags}
         self._breaks_lines = breaks_lines
         self._placeholders = placeholders
 
-    def between(self, text: str) -> Iterator[Token]:
+    def tokens(self) -> Iterator[Token]:
         start = 0
-        for span in _between(text):
-            yield from self._inline(text[start : span.start])
-            yield Token(Role.BREAK, text[span.start : span.end])
+        for span in _find_block_marks(self._text):
+            yield from self._split_at_code(self._text[start : span.start])
+            yield Token(Role.BREAK, self._text[span.start : span.end])
             start = span.end
-        yield from self._inline(text[start:])
+        yield from self._split_at_code(self._text[start:])
 
-    def _inline(self, text: str) -> Iterator[Token]:
+    def _split_at_code(self, text: str) -> Iterator[Token]:
         start = 0
         for match in _CODE.finditer(text):
-            yield from self._around_placeholders(text[start : match.start()])
+            yield from self._split_at_placeholders(text[start : match.start()])
             yield Token(Role.NON_TRANSLATABLE, match.group(), match.group())
             start = match.end()
-        yield from self._around_placeholders(text[start:])
+        yield from self._split_at_placeholders(text[start:])
 
-    def _around_placeholders(self, text: str) -> Iterator[Token]:
+    def _split_at_placeholders(self, text: str) -> Iterator[Token]:
         start = 0
         for match in self._placeholders.finditer(text) if self._placeholders else ():
             if not match.group().startswith("<"):  # a tag is one of a pair
-                yield from self._pairs(text[start : match.start()])
+                yield from self._emphasis_and_links(text[start : match.start()])
                 yield from text_tokens(match.group(), False, self._breaks_lines)
                 start = match.end()
-        yield from self._pairs(text[start:])
+        yield from self._emphasis_and_links(text[start:])
 
-    def _pairs(self, text: str) -> Iterator[Token]:
+    def _emphasis_and_links(self, text: str) -> Iterator[Token]:
         """Yield the tokens of text with emphasis and links, one in the other."""
         start = 0
         for match in _PAIR.finditer(text):
@@ -111,7 +117,7 @@ class _MarkdownReader:
                 before = after = match["star"] or match["bar"]
                 inside = match["starred"] or match["barred"]
             yield Token(Role.OPEN, before, name=after)
-            yield from self._pairs(inside)
+            yield from self._emphasis_and_links(inside)
             yield Token(Role.CLOSE, after, name=after)
             start = match.end()
         yield from self._tags(text[start:])
