@@ -37,10 +37,10 @@ def read_embedding_decoder(family: LanguageFamily, folder: Folder) -> Checkpoint
     if found["architecture"] != "llama":
         options.refuse("model_type", "embeds no texts here; models of Llama's shape do")
         folder.fail()
-    llama: Any = folder.configured({**found, "tied_embeddings": True})
+    llama: Any = folder.make_config({**found, "tied_embeddings": True})
     _check_layers(folder, llama)
     values = parts.values(llama.context_length, llama.pad_id)
-    config = folder.configured({**values, **_layers(folder, llama, is_causal)})
+    config = folder.make_config({**values, **_layers(folder, llama, is_causal)})
     weights = family.weights(options, llama, folder.tensors)
     scale = scale_by(llama.imported.embedding_scale)
     weights["embedding.weight"] = apply_change(weights["embedding.weight"], scale)

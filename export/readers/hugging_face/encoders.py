@@ -90,7 +90,7 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
         modules = read_modules(folder.path, folder.problems)
         check_head(folder, modules.pooling)
         _note_other_vectors(folder)
-    config: Any = folder.configured(_configure(family, folder, modules, text_options, template))
+    config: Any = folder.make_config(_configure(family, folder, modules, text_options, template))
     if isinstance(config.head, MaskedWordHead) and folder.tokenizers is not None:
         source = reading_mask(folder.tokenizers.source, config.head.mask_id)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))

@@ -11,8 +11,17 @@ from export.readers.common.decoders.family import LanguageFamily
 from export.readers.common.options import Options, read_options
 from export.readers.common.rope import limit_context, rope_section
 from export.readers.common.tokenizers import DEFAULT, merge_templates
-from export.readers.hugging_face import bart, deberta, pegasus, t5, t5gemma, vision
-from export.readers.hugging_face import bart as marian
+from export.readers.hugging_face import (
+    bart,
+    deberta,
+    m2m_100,
+    marian,
+    mbart,
+    pegasus,
+    t5,
+    t5gemma,
+    vision,
+)
 from export.readers.hugging_face.adapters import merge_adapters
 from export.readers.hugging_face.embedding_decoders import read_embedding_decoder
 from export.readers.hugging_face.encoder_families import FAMILIES as ENCODER_FAMILIES
@@ -66,7 +75,7 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
     stop = _name_special_tokens(folder)
     refuse_unsupported(folder.defaults)
     folder.defaults.only("forced_bos_token_id")
-    config: Any = folder.configured(family.configure(folder.config))
+    config: Any = folder.make_config(family.configure(folder.config))
     if config.tied_embeddings and family.has_own_output(folder.config, config, folder.tensors):
         folder.notes.append(UNTIED.format(file=CONFIG_FILE))
         config = config.model_copy(update={"tied_embeddings": False})
@@ -161,9 +170,9 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_rotary_encoder, family) for name, family in ROTARY_ENCODERS.items()},
     "bart": bart.read_bart,
     "longt5": t5.read_t5,
-    "m2m_100": bart.read_m2m_100,
+    "m2m_100": m2m_100.read_m2m_100,
     "marian": marian.read_marian,
-    "mbart": bart.read_mbart,
+    "mbart": mbart.read_mbart,
     "mt5": t5.read_t5,
     "pegasus": pegasus.read_pegasus,
     "t5": t5.read_t5,

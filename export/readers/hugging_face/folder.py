@@ -1,7 +1,7 @@
 """Opens a Hugging Face folder, as far as all families read it alike.
 
     folder = open_folder(path)
-    config = folder.configured({"architecture": "llama", "vocab_size": ...})
+    config = folder.make_config({"architecture": "llama", "vocab_size": ...})
     return folder.checkpoint(config, {"embedding.weight": folder.tensors.take(...)}, conventions)
 
 Whatever is wrong is noted in `folder.problems`; both methods raise with all that was found so far.
@@ -63,7 +63,7 @@ class Folder:
         """Options of generation; older folders have them in `config.json`."""
         return self.generation if self.generation.values else self.config
 
-    def configured(self, values: Mapping[str, Any]) -> AnyConfig:
+    def make_config(self, values: Mapping[str, Any]) -> AnyConfig:
         """Make the configuration of ours with these values. Raises CheckpointError, unless
         problems are such that the tensors can be looked at all the same.
         """

@@ -4,42 +4,34 @@ It knows no languages: what it was trained to do, to summarise or to paraphrase,
 text.
 """
 
-from typing import Any
-
-from export.readers.common.options import merge_options
-from export.readers.common.weights import Computed, Names
-from export.readers.hugging_face.bart import POSITIONS
+from export.readers.hugging_face.bart_family import (
+    NO_LANGUAGES,
+    VASWANI_POSITIONS,
+    BartFamily,
+    read_decoding,
+    read_stacks,
+)
 from export.readers.hugging_face.folder import Folder
-from export.readers.hugging_face.translators import Decoding, output_bias, sizes, weights
-from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
+from models.checkpoint import Checkpoint
 
-FORCED_EOS = 1  # where older files do not say
-FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
-    "add_bias_logits": False,
-    "add_final_layer_norm": True,
-    "force_bos_token_to_be_generated": False,
-    "normalize_before": True,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
-}
+PEGASUS = BartFamily(
+    heads=("ForConditionalGeneration",),
+    fixed={
+        "add_bias_logits": False,
+        "add_final_layer_norm": True,
+        "force_bos_token_to_be_generated": False,
+        "normalize_before": True,
+        "normalize_embedding": False,
+        "static_position_embeddings": True,
+    },
+    default_start="pad_token_id",
+    forced_eos=1,
+    norm_place="pre",
+    positions=lambda _: VASWANI_POSITIONS,
+)
 
 
 def read_pegasus(folder: Folder) -> Checkpoint:
-    options = folder.config
-    for name, value in FIXED.items():
-        options.only(name, value)
-    options.default_to(forced_eos_token_id=FORCED_EOS)
-    folder.check_head("ForConditionalGeneration")
-    decoding = Decoding(folder, default_start="pad_token_id")
-    bias = output_bias(folder.tensors, options.integer("vocab_size"))
-    config: Any = folder.configured(
-        merge_options(
-            sizes(folder, default_activation="gelu", scales=False),
-            decoding.special_tokens,
-            {"source_languages": [UNKNOWN_LANGUAGE], "target_languages": [UNKNOWN_LANGUAGE]},
-            {"imported": {"output_bias": bias is not None}},
-        )
-    )
-    made: Names = {} if bias is None else {"output_bias": Computed(lambda _: bias())}
-    found = weights(config, folder.tensors, {**POSITIONS, **made})
-    return folder.checkpoint(config, found, decoding.conventions(decoding.prompt))
+    decoding = read_decoding(PEGASUS, folder)
+    conventions = decoding.conventions(decoding.prompt)
+    return read_stacks(PEGASUS, folder, decoding, conventions, NO_LANGUAGES)

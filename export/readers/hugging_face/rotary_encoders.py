@@ -107,7 +107,7 @@ def read_rotary_encoder(family: RotaryFamily, folder: Folder) -> Checkpoint:
         values |= _classifier(family, parts)
     else:
         check_head(folder, modules.pooling)
-    config: Any = folder.configured(values)
+    config: Any = folder.make_config(values)
     shapes = {name: each for name, each in _shapes(config).items() if name not in modules.weights}
     weights = read_weights(shapes, family.table(options), folder.tensors) | modules.weights
     return folder.checkpoint(config, weights, text_conventions(parts.template, parts.text_options))

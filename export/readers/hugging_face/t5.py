@@ -31,11 +31,10 @@ from export.readers.common.weights import (
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
 from export.readers.hugging_face.translators import (
-    MADLAD,
+    MADLAD_TOKEN,
     Decoding,
-    by_language,
-    codes,
-    language_tokens,
+    list_codes,
+    read_language_tokens,
 )
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import AddedLanguageIds, Conventions
@@ -71,12 +70,12 @@ def read_t5(folder: Folder) -> Checkpoint:
     folder.check_head("ForConditionalGeneration", "WithLMHeadModel")
     decoding = Decoding(folder, default_start="pad_token_id")
     tasks = _translations(options)
-    languages = language_tokens(folder, MADLAD)
+    languages = read_language_tokens(folder, MADLAD_TOKEN)
     has_output = "lm_head.weight" in tensors
     for stack in ("encoder", "decoder"):
         if tensors.differ("shared.weight", name := f"{stack}.embed_tokens.weight"):
             folder.problems.append(f"{name} differs from shared.weight, which is not supported")
-    config: Any = folder.configured(
+    config: Any = folder.make_config(
         _sizes(options)
         | _feed_forward(options)
         | decoding.special_tokens
@@ -85,9 +84,10 @@ def read_t5(folder: Folder) -> Checkpoint:
     )
     weights = read_weights(transformer_shapes(config), _table(options, config), tensors)
     if languages:
-        targets = by_language(
-            languages, lambda token_id: AddedLanguageIds(source_prefix=(token_id,))
-        )
+        targets = {
+            code: AddedLanguageIds(source_prefix=(token_id,))
+            for code, token_id in languages.items()
+        }
         conventions = decoding.conventions(decoding.prompt, targets=targets)
     else:
         conventions = _conventions(folder, decoding, tasks)
@@ -216,7 +216,7 @@ def _languages(
     any of its languages.
     """
     if tokens:
-        return {"source_languages": codes(tokens), "target_languages": codes(tokens)}
+        return {"source_languages": list_codes(tokens), "target_languages": list_codes(tokens)}
     sources, targets = ({pair[side]: None for pair in tasks} for side in (0, 1))
     return {
         "source_languages": [*sources, UNKNOWN_LANGUAGE],

@@ -25,7 +25,7 @@ from export.readers.common.weights import (
 )
 from export.readers.hugging_face.folder import CONFIG_FILE, KEYS, OF_CONFIG, UNTIED, Folder
 from export.readers.hugging_face.sentence_transformers import read_ends
-from export.readers.hugging_face.translators import Decoding, codes
+from export.readers.hugging_face.translators import Decoding, list_codes
 from models.checkpoint import Checkpoint
 
 DEFAULTS = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0, "vocab_size": 256_000}
@@ -61,11 +61,11 @@ def read_t5gemma(folder: Folder) -> Checkpoint:
     decoding = Decoding(folder, default_start="bos_token_id")
     found = {stack: _options(section) for stack, section in sections.items()}
     _check_alike(sections["decoder"], found)
-    config: Any = folder.configured(
+    config: Any = folder.make_config(
         _configuration(found)
         | decoding.special_tokens
         | {"tied_embeddings": _is_tied(folder), "pad_id": folder.config.integer("pad_token_id")}
-        | {"source_languages": codes(()), "target_languages": codes(())}
+        | {"source_languages": list_codes(()), "target_languages": list_codes(())}
     )
     weights = _weights(config, sections, folder.tensors)
     ends = read_ends(folder)

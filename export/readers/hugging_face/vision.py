@@ -62,7 +62,7 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
     if classes is None or family is None:
         folder.fail()  # other families have other options
     decoding = _decoding(folder, encoder, decoder)
-    config: Any = folder.configured(
+    config: Any = folder.make_config(
         merge_options(
             family.configure(decoder),
             decoding.special_tokens,

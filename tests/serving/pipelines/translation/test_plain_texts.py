@@ -10,7 +10,7 @@ from serving.pipelines.translation.job import TranslationJob
 from serving.text.markup.segmenter import MarkupSegmenter
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
-from tests.serving.text.markup.test_plain_layout import TEXTS
+from tests.serving.text.markup.test_segmenter import TEXTS
 from tests.serving.text.protection.garbling import garbling_translator
 
 WORDS = ["the dog", "dogs", "A dog runs", "in", "l'été", "(he", "is)", "ABC", ", ", ". ", "? ", " "]
