@@ -7,7 +7,7 @@ A row must not change with its batch. With blocks of 16 it does not: one row and
 kernels that add up in the same order, on AVX512-VNNI and on AVX2, as with 8 bits in blocks of 32.
 Others do differ: 4 bits in blocks of 32 (AVX2) or 64, 8 bits in blocks of 128.
 
-The inputs that are far larger than the others (`export.bundling.running`) are multiplied in fp32,
+The inputs that are far larger than the others (`export.bundling.outliers`) are multiplied in fp32,
 beside the operator, which gets zeros for them. With blocks of 16 instead of 32 that brings the mean
 error of SmolLM2's log-probabilities from 0.076 to 0.030 nats in int8 (loadtest/LOG.md).
 """

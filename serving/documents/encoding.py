@@ -44,7 +44,7 @@ _MEANT = {
 _UNKNOWN_TO_PYTHON = {"x-sjis": "cp932", "x-gbk": "gb18030", "x-mac-roman": "mac_roman"}
 # Codecs that are not encodings of files, or in which a declaration could not be read.
 _NO_ENCODINGS = re.compile(r"unicode_escape|idna|punycode|undefined|mbcs|oem|utf-?_?(7|16|32)")
-_DECLARED_WITHIN = 65_536
+_DECLARED_WITHIN = 65_536  # bytes; browsers read 1,024, but pages have scripts before it
 
 
 @dataclass(frozen=True, slots=True)

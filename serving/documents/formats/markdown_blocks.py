@@ -79,9 +79,9 @@ class TextBlock:
         """Return whether it is the title in the line of a directive."""
         return bool(self.block.meta.get("is_title"))
 
-    def read(self) -> "Reader":
+    def read(self) -> "InlineReader":
         """Read the pieces of the text. Raises NotAsParsed."""
-        reader = Reader(self.block.content, self.line_start)
+        reader = InlineReader(self.block.content, self.line_start)
         reader.read_all(self.block.children or ())
         return reader
 
@@ -92,7 +92,7 @@ class HtmlBlock:
     end: int
 
 
-class Page:
+class MarkdownPage:
     """The parsed text of a Markdown file."""
 
     def __init__(self, text: str) -> None:
@@ -184,7 +184,7 @@ def _end_of_line(line: str, text: str, place: int, end: int) -> int | None:
     return None if start is None else start + len(line)
 
 
-class Reader:
+class InlineReader:
     """Reads the pieces of a text, token by token. line_start: how new lines begin.
 
     labels: the images, link ends and tags. place: the end of what is read.

@@ -38,7 +38,7 @@ _PARTS = ("content.xml", "styles.xml")
 Element = etree._Element
 _DELETED = f"{_TEXT}tracked-changes"
 _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
-_DEEPEST_RANGE = 20
+_DEEPEST_RANGE = 20  # below it marks are single; each level is one of the stack, too
 
 
 def _names(words: str) -> frozenset[str]:

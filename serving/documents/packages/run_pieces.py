@@ -25,7 +25,7 @@ _UNSEEN_ATTRIBUTES = (
     *("AppliedLanguage", "KerningValue", "Tracking"),
 )
 _UNSEEN_ELEMENTS = ("lang", "noProof")
-_DEEPEST_RANGE = 20
+_DEEPEST_RANGE = 20  # below it marks are single; each level is one of the stack, too
 WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from serving.documents.formats.registry import read_document
 from serving.text.markup.html_tokens import HtmlTokenKind, tag_attributes, tokenize_html
-from tests.serving.documents.shouting import shouted, shouted_file
+from tests.serving.documents.shouting import shout_file, shout_fragment
 
 # A page in lower case, and what of it must be in capitals after a translation that shouts.
 CASES = {
@@ -99,7 +99,7 @@ CASES = {
 def written(tmp_path: Path, page: str) -> str:
     path, target = tmp_path / "a.html", tmp_path / "b.html"
     path.write_text(page, encoding="utf-8", newline="")
-    shouted_file(path, target)
+    shout_file(path, target)
     return target.read_bytes().decode()
 
 
@@ -188,10 +188,12 @@ def test_pages_of_any_pieces(tmp_path: Path, seed: int) -> None:
     path, target = tmp_path / "a.html", tmp_path / "b.html"
     path.write_bytes(page.encode())
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     again = read_document(target, target.name).fragments
-    assert [*map(comparable, again)] == [comparable(shouted(each)) for each in fragments]
+    assert [*map(comparable, again)] == [
+        comparable(shout_fragment(fragment)) for fragment in fragments
+    ]
     assert outline(target.read_bytes().decode()) == outline(page)
 
 
