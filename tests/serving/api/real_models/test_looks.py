@@ -119,15 +119,15 @@ async def test_a_given_translation_is_looked_at_too(client: Client) -> None:
 @pytest.mark.parametrize(
     ("architecture", "told", "message"),
     [
-        ("llama", ["encoder"], "tells of no such attention: it has decoder"),
-        ("transformer", ["memory"], "tells of no such attention: it has cross, encoder, decoder"),
+        ("llama", ["encoder"], "has no such attention: it has decoder"),
+        ("transformer", ["memory"], "has no such attention: it has cross, encoder, decoder"),
         ("transformer", [{"kind": "encoder", "heads": [4]}], "no such head of encoder attention"),
         (
             "llama",
             [{"kind": "decoder", "heads": [0] * 5000}],
             "a head of decoder attention more than",
         ),
-        ("ngram-lm", ["decoder"], "tells of no such attention: it has none"),
+        ("ngram-lm", ["decoder"], "has no such attention: it has none"),
     ],
 )
 async def test_a_model_says_what_it_can_tell_of(

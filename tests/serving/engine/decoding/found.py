@@ -11,7 +11,10 @@ Found = list[tuple[list[int], float | None]]  # tokens with </s>, score
 
 def found_in(story: Story) -> Found:
     assert isinstance(story.final, FinishedEvent)
-    return [(with_end(each.tokens.ids, each.reason), each.score) for each in story.final.hypotheses]
+    return [
+        (with_end(hypothesis.tokens.ids, hypothesis.reason), hypothesis.score)
+        for hypothesis in story.final.hypotheses
+    ]
 
 
 def with_end(ids: list[int], reason: FinishReason) -> list[int]:

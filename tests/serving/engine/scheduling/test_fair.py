@@ -97,18 +97,18 @@ def test_the_urgent_come_first_whatever_their_share_has_had() -> None:
     st.integers(1, 600),
 )
 def test_what_comes_before_is_bounded_by_what_each_job_has(
-    works: list[int], leavers: list[int], asked: int
+    works: list[int], leavers: list[int], work_of_job: int
 ) -> None:
-    backlog, left = Backlog(), dict(enumerate(works))
-    for number, work in left.items():
+    backlog, waiting = Backlog(), dict(enumerate(works))
+    for number, work in waiting.items():
         backlog.change(str(number), work)
     for number in leavers:
-        if number in left:
-            assert not backlog.change(str(number), -left.pop(number))
-    exact = sum(min(work, asked) for work in left.values())
-    assert exact <= backlog.work_before(asked) <= 2 * exact
-    assert backlog.work == sum(left.values())
-    assert backlog.num_jobs == len(left)
+        if number in waiting:
+            assert not backlog.change(str(number), -waiting.pop(number))
+    exact = sum(min(work, work_of_job) for work in waiting.values())
+    assert exact <= backlog.work_before(work_of_job) <= 2 * exact
+    assert backlog.work == sum(waiting.values())
+    assert backlog.num_jobs == len(waiting)
 
 
 def test_before_a_small_job_comes_little_of_a_large_one() -> None:
