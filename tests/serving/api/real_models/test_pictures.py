@@ -21,7 +21,7 @@ from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.api.openai import batches
 from serving.bundle.manifest import Precision
-from serving.pipelines.completion.images import MOST_PIXELS
+from serving.pipelines.completion.images import MAX_PIXELS
 from tests.export.readers.hugging_face.captioners import PROCESSOR, save
 from tests.serving.api.openai.test_batches import ended, lines, results
 from tests.serving.api.real_models.applications import client_over
@@ -128,7 +128,7 @@ async def test_attention_over_patches_is_that_of_transformers(
 
 URL = data_url(photo(0))
 TEXT = {"type": "text", "text": "What is this?"}
-WIDE = data_url(Image.new("1", (MOST_PIXELS // 1000 + 1, 1000)))
+WIDE = data_url(Image.new("1", (MAX_PIXELS // 1000 + 1, 1000)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from transformers import DeiTImageProcessorPil, ViTImageProcessorPil
 from export.readers.hugging_face.pictures import RESAMPLING
 from serving.bundle.manifest import PictureSpec
 from serving.errors import RequestError
-from serving.pipelines.completion.images import MOST_PIXELS, open_picture, read_pixels
+from serving.pipelines.completion.images import MAX_PIXELS, open_picture, read_pixels
 
 MEAN, DEVIATION = (0.48, 0.45, 0.4), (0.26, 0.27, 0.28)
 SIZES = [(224, 224), (500, 333), (17, 900), (1, 1), (40, 30)]
@@ -80,7 +80,7 @@ def test_the_first_frame_of_an_animation_is_read() -> None:
 
 
 def test_huge_pictures_are_refused_before_they_are_read() -> None:
-    file = file_of(Image.new("1", (MOST_PIXELS // 2000 + 1, 2000)))
+    file = file_of(Image.new("1", (MAX_PIXELS // 2000 + 1, 2000)))
     assert len(file) < 20_000
     with pytest.raises(RequestError, match="pixels at most"):
         open_picture(file, "messages")

@@ -13,7 +13,7 @@ from serving.bundle.manifest import Activation, Manifest
 from serving.errors import RequestError
 from serving.pipelines.encoding.outputs import apply_activation, shorten_embeddings
 from serving.pipelines.encoding.requests import EncodingRequests
-from serving.pipelines.jobs import EncodeJob, Input, TextPair
+from serving.pipelines.jobs import EncodeInput, EncodeJob, TextPair
 from serving.pipelines.loading import ModelParts
 from tests.encoders import CLS, ENCODER_CONVENTIONS, SEP, encoder_bundle
 
@@ -24,7 +24,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> ModelParts:
 
 
 def built(
-    parts: ModelParts, *inputs: Input, **options: object
+    parts: ModelParts, *inputs: EncodeInput, **options: object
 ) -> list[tuple[tuple[int, ...], int | None]]:
     job = EncodeJob("job", inputs, **options)  # type: ignore[arg-type]
     requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source).encodings(job)

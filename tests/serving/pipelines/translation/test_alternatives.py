@@ -9,7 +9,7 @@ from serving.pipelines.translation.alternatives import (
 )
 from serving.pipelines.translation.job import Rendering
 from serving.pipelines.translation.plan import Segment, TranslationPlan
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens
 from serving.requests.request import (
     FinishedEvent,
     FinishReason,
@@ -62,7 +62,7 @@ def test_ways_begin_within_the_word_that_the_model_would_write(tokenizer: Tokeni
     tops = [top(h=-0.1, t=-3.0), top(e=-0.2, o=-2.0), (TokenLogprob(tokenizer.encode(" ")[0], 0),)]
     ids = tokenizer.encode("xhe ")
     probe = ended(OutputTokens(ids, [-0.5, -0.1, -0.2, 0.0], [(), *tops]), None)
-    special_tokens = SpecialTokens((), (), (), 0)
+    special_tokens = LanguagePairTokens((), (), (), 0)
     prefix = tuple(tokenizer.encode("x"))
     plan = TranslationPlan(
         special_tokens, (TextLayout(("y",), ("", "")),), (Segment("y", (1,), prefixes=(prefix,)),)

@@ -12,8 +12,8 @@ import pytest
 
 from serving.bundle.manifest import Limits
 from serving.errors import RequestError
-from serving.pipelines.decoding import PLAIN, Decoding
-from serving.pipelines.translation.glossary import MAX_TERMS
+from serving.pipelines.decoding import DEFAULT_DECODING, Decoding
+from serving.pipelines.translation.glossary import MAX_TERMS_PER_SEGMENT
 from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.requests.parameters import BeamParams, SamplingParams
@@ -87,7 +87,9 @@ def aligning_translator(
         ("nothing", "NOTHING"),
     ],
 )
-@pytest.mark.parametrize("decoding", [PLAIN, Decoding(beam=BeamParams(2))], ids=["greedy", "beam"])
+@pytest.mark.parametrize(
+    "decoding", [DEFAULT_DECODING, Decoding(beam=BeamParams(2))], ids=["greedy", "beam"]
+)
 async def test_terms_take_the_place_of_their_words(
     tokenizer: Tokenizer, text: str, translation: str, decoding: Decoding
 ) -> None:
@@ -284,8 +286,8 @@ async def test_what_the_model_copied_is_replaced_and_nothing_around_it(
 
 async def test_too_many_terms_are_refused(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer, limits=Limits(1000, 1000, 1000))
-    with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS} terms"):
-        await pipeline.run(job("% " * (MAX_TERMS + 1)))
+    with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS_PER_SEGMENT} terms"):
+        await pipeline.run(job("% " * (MAX_TERMS_PER_SEGMENT + 1)))
     assert engine.requests == []
 
 
