@@ -84,7 +84,9 @@ def _likeliest(data: bytes, language: str | None) -> str | None:
             texts[candidate.encoding] = _beyond_ascii(data, candidate.encoding)
         if (text := texts[candidate.encoding]) is None:
             continue
-        strangeness = candidate.strangeness(text) - _OWN_LANGUAGE_BONUS * candidate.is_of(language)
+        strangeness = candidate.strangeness(text) - _OWN_LANGUAGE_BONUS * candidate.has_language(
+            language
+        )
         if strangeness < least:
             best, least = candidate.encoding, strangeness
     return best
@@ -134,10 +136,10 @@ class EncodingCandidate:
     is_latin: bool
 
     @property
-    def is_of_dos(self) -> bool:
+    def is_dos(self) -> bool:
         return self.encoding in _DOS
 
-    def is_of(self, language: str | None) -> bool:
+    def has_language(self, language: str | None) -> bool:
         return (language or "").lower().replace("_", "-").partition("-")[0] in self.languages
 
     def strangeness(self, text: str) -> float:
@@ -160,7 +162,8 @@ class EncodingCandidate:
 def candidates(language: str | None) -> list[EncodingCandidate]:
     """Return possible encodings of a text, those of its language first."""
     return sorted(
-        _candidates(), key=lambda candidate: (not candidate.is_of(language), candidate.is_of_dos)
+        _candidates(),
+        key=lambda candidate: (not candidate.has_language(language), candidate.is_dos),
     )
 
 

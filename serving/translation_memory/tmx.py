@@ -68,7 +68,7 @@ def declared_source(attributes: Mapping[str, str]) -> str | None:
     return None if language in ("", _ANY_LANGUAGE) else language
 
 
-def variant_in(language: str, codes: tuple[str, ...]) -> str | None:
+def find_variant(language: str, codes: tuple[str, ...]) -> str | None:
     """Return the code of the variant in a language, else in another variety of it; None if there is
     none.
     """
@@ -149,7 +149,7 @@ class TmxFile:
             return None
         if self.source_language is None:
             self.source_language = next(iter(segments))
-        source = variant_in(self.source_language, tuple(segments))
+        source = find_variant(self.source_language, tuple(segments))
         targets = {code: segment for code, segment in segments.items() if code != source}
         if source is None or not targets:
             return None

@@ -64,14 +64,14 @@ class _TextSpan(TextSpan):
         """Raises NotAsParsed."""
         self._block, self._page = block, page
         self._escapes = False
-        super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
+        super().__init__(block.start, block.end, block.read().pieces, self._escape_markdown)
 
     def apply_translation(self, translation: str) -> str:
         if self._may_be_code():
             return self._block.raw
         for self._escapes in (False, True):
             text = super().apply_translation(translation)
-            if self._has_outline_of_source(self._block.content_of(text)):
+            if self._has_outline_of_source(self._block.parsed_content(text)):
                 return text
         return self._block.raw
 
@@ -96,7 +96,7 @@ class _TextSpan(TextSpan):
         is_code = indentation.isspace() and len(indentation.expandtabs(4)) >= 4
         return is_code and not all(line.startswith(("    ", "\t")) for line in later)
 
-    def _as_markdown(self, text: str) -> str:
+    def _escape_markdown(self, text: str) -> str:
         if self._block.is_title:
             return text.translate(_IN_TITLES)
         if self._escapes:

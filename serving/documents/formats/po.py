@@ -61,11 +61,11 @@ class PluralForms:
     form_of: Callable[[int], int]
     rule: str
 
-    def is_of_one(self, form: int) -> bool:
+    def is_singular(self, form: int) -> bool:
         """Return whether a form is used for the number 1."""
         return self.form_of(1) == form and self.num_forms > 1
 
-    def is_of_few_numbers(self, form: int) -> bool:
+    def is_rare(self, form: int) -> bool:
         return sum(self.form_of(number) == form for number in _NUMBERS) <= _OFTEN
 
 
@@ -170,7 +170,7 @@ def _edits(
 
 def _fuzzy_edits(entry: _UntranslatedEntry, is_fuzzy: bool) -> Iterator[Edit]:
     if any(message.fragment.has_words for message in entry.messages):
-        yield from _with_fuzzy(entry.entry) if is_fuzzy else _without_fuzzy(entry.entry)
+        yield from _mark_fuzzy(entry.entry) if is_fuzzy else _without_fuzzy(entry.entry)
 
 
 def _plural_texts(
@@ -184,13 +184,13 @@ def _plural_texts(
     says_number = one.placeholders == many.placeholders
     return {
         f"msgstr[{form}]": texts[0]
-        if forms.is_of_one(form) and (says_number or forms.is_of_few_numbers(form))
+        if forms.is_singular(form) and (says_number or forms.is_rare(form))
         else texts[1]
         for form in range(forms.num_forms)
     }
 
 
-def _with_fuzzy(entry: PoEntry) -> Iterator[Edit]:
+def _mark_fuzzy(entry: PoEntry) -> Iterator[Edit]:
     """Mark an entry as fuzzy, after its comments and before the previous message."""
     if "fuzzy" in entry.flags:
         return

@@ -196,7 +196,7 @@ def _target_edits(
         sub_state = _NEEDS_REVIEW if review and review.needs_review(score) else None
         changed = element.with_attributes({"state": "translated", "subState": sub_state})
         yield element.start, element.inner_start, changed
-        inner = _with_confidence(unit, inner, confidence)
+        inner = _annotate_confidence(unit, inner, confidence)
     elif not _trados_segments(element):
         is_good = review is not None and not review.needs_review(score)
         state = "translated" if is_good else "needs-review-translation"
@@ -225,15 +225,15 @@ def _confidence(review: Review | None, score: float | None) -> dict[str, str]:
     return {"its:mtConfidence": f"{score:.4f}", "its:annotatorsRef": annotator}
 
 
-def _with_confidence(unit: _Unit, inner: str, confidence: Mapping[str, str]) -> str:
+def _annotate_confidence(unit: _Unit, inner: str, confidence: Mapping[str, str]) -> str:
     """Return the content of a target of 2.0, which has no place for more attributes, in an
     annotation with them.
     """
     if not confidence:
         return inner
     attributes = {"id": f"quality-{unit.element.start}", "type": "its:any", **confidence}
-    written = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
-    return f"<{unit.source.prefix}mrk{written}>{inner}</{unit.source.prefix}mrk>"
+    formatted = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+    return f"<{unit.source.prefix}mrk{formatted}>{inner}</{unit.source.prefix}mrk>"
 
 
 def _root_edits(root: XmlElement, language: str, review: Review | None) -> Iterator[Edit]:

@@ -156,11 +156,11 @@ class OdtParagraph:
                 place = span.stop
                 continue
             self._codes[number] = child
-            yield from self._items_of(child, number, depth)
+            yield from self._child_items(child, number, depth)
             yield child.tail or ""
             place += 1
 
-    def _items_of(self, child: Element, number: int, depth: int) -> Iterator[Item]:
+    def _child_items(self, child: Element, number: int, depth: int) -> Iterator[Item]:
         schema = self._schema
         inside = schema.inner_element(child) if child.tag in schema.pairs else None
         if inside is not None:

@@ -16,13 +16,13 @@ SEPARATORS = rf"\t+|\r\n?|{_PLACEHOLDERS}+"
 _WRITTEN_AS_ESCAPES = re.compile(rf"\r|{_PLACEHOLDERS}")
 
 
-def decode_xstring(written: str) -> str:
+def decode_xstring(string: str) -> str:
     """Return the text that a string of a file means. Characters that XML cannot hold have a
     placeholder.
     """
-    if "_x" not in written:
-        return written
-    text = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), written)
+    if "_x" not in string:
+        return string
+    text = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), string)
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # joins pairs
     return _NO_XML.sub(_placeholder, text)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.errors import TranslationMemoryNotFound
 from serving.pipelines.translation.job import MemoryUse
-from serving.translation_memory.similarity import percent, with_numbers_of, word_ids
+from serving.translation_memory.similarity import percent, replace_numbers, word_ids
 from serving.translation_memory.store import MemoryState, TranslationMemories
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit
 
@@ -110,7 +110,7 @@ async def test_numbers_of_the_text_are_put_in(tmp_path: Path) -> None:
 def test_a_translation_with_other_numbers(
     text: str, source: str, translation: str, expected: str | None
 ) -> None:
-    assert with_numbers_of(text, source, translation) == expected
+    assert replace_numbers(text, source, translation) == expected
 
 
 async def test_memories_of_other_keys_and_unfinished_ones_are_invisible(tmp_path: Path) -> None:
