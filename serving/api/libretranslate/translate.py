@@ -61,7 +61,7 @@ from serving.text.checks import (
 from serving.text.language_identification import is_explicit
 from serving.text.markup.tokens import Markup, MarkupKind
 
-MAX_TERMS = 256
+MAX_TERMS = 256  # of a request; more belong into a glossary that is stored (`/v3/glossaries`)
 MAX_TERM_TRANSLATIONS = 16
 MAX_TERM_CHARACTERS = 256
 # Fields that are numbers.

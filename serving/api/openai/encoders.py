@@ -42,7 +42,7 @@ class Document(BaseModel):
     text: str
 
 
-_ALL_THAT_IS_READ = -1
+_ALL_THAT_IS_READ = -1  # as in vLLM
 
 
 class EncodingBody(FieldsWithoutEffect, RequestBody):
