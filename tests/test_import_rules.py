@@ -188,10 +188,8 @@ def is_type_checking(node: ast.AST) -> bool:
 
 
 def breaks_package_rule(import_: Import) -> bool:
-    home = import_.importer.split(".")[0]
-    is_foreign = is_inside(import_.target, *PACKAGES, "tests") and not is_inside(
-        import_.target, home
-    )
+    home, target = import_.importer.split(".")[0], import_.target
+    is_foreign = is_inside(target, *PACKAGES, "tests") and not is_inside(target, home)
     allowed = [
         package
         for place in ALLOWED
