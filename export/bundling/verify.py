@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 ROWS = 16  # compared side by side
 FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
-RANDOM_LENGTH = 24
+RANDOM_LENGTH = 24  # tokens of a random text, as of a sentence
 PROMPT_LENGTH = 32  # of a language model's test prompts
 NEW_TOKENS = 64  # of their continuations
 MASKED = 7  # one token of so many is masked, the first one among them

@@ -46,22 +46,22 @@ def test_pixels_are_those_of_transformers(
 
     spec = PictureSpec(60 if is_cropped else 73, 73, RESAMPLING[resample], 1)
     levels = np.frombuffer(read_pixels(file_of(picture), spec, "messages"), np.uint8)
-    found = levels.reshape(spec.size, spec.size, 3) / 255
-    assert np.abs((found - MEAN) / DEVIATION - expected.transpose(1, 2, 0)).max() < 1e-5
+    pixels = levels.reshape(spec.size, spec.size, 3) / 255
+    assert np.abs((pixels - MEAN) / DEVIATION - expected.transpose(1, 2, 0)).max() < 1e-5
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I;16"])
 def test_any_colours_become_rgb(mode: str) -> None:
     picture = random_picture((20, 10), "L" if mode == "I;16" else mode)
     picture = picture.convert("I;16") if mode == "I;16" else picture
-    found = open_picture(file_of(picture), "messages")
-    assert (found.mode, found.size) == ("RGB", (20, 10))
+    opened = open_picture(file_of(picture), "messages")
+    assert (opened.mode, opened.size) == ("RGB", (20, 10))
 
 
 def test_levels_of_16_bits_are_scaled() -> None:
     levels = np.arange(0, 2**16, 257).astype(np.uint16).reshape(16, 16)
-    found = np.asarray(open_picture(file_of(Image.fromarray(levels)), "messages"))
-    assert (found[..., 0] == levels >> 8).all()
+    pixels = np.asarray(open_picture(file_of(Image.fromarray(levels)), "messages"))
+    assert (pixels[..., 0] == levels >> 8).all()
 
 
 @pytest.mark.parametrize("kind", ["png", "webp"])
