@@ -61,7 +61,7 @@ class GPTNeoXAttention(Attention):
         return self.query_norm(self._limit(super().queries(x)))
 
     def keys_values(self, x: Tensor) -> KeysValues:
-        keys, values = map(self._limited, super().keys_values(x))
+        keys, values = map(self._limit, super().keys_values(x))
         return self.key_norm(keys), values
 
     def _limit(self, x: Tensor) -> Tensor:
