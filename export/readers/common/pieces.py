@@ -124,14 +124,14 @@ def tokenizer_from_pieces(source: Pieces, order: Order) -> bytes:
     """
     vocabulary = _Vocabulary(source, order)
     tokenizer = Tokenizer(_bpe(vocabulary) if source.is_bpe else _unigram(vocabulary))
-    own = vocabulary.user_defined if source.is_bpe else []
-    tokenizer.normalizer = _normalizer(source.spelling, own)
-    if guarded := [] if source.is_bpe else _guarded(vocabulary):
+    symbols = vocabulary.user_defined if source.is_bpe else []
+    tokenizer.normalizer = _normalizer(source.spelling, symbols)
+    if guarded := [] if source.is_bpe else _guard_special_tokens(vocabulary):
         pattern = Regex("|".join(guarded))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
     tokenizer.decoder = _decoder(source, vocabulary.has_foreign)
-    tokenizer.add_special_tokens([_added(name) for name in vocabulary.special])
-    tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
+    tokenizer.add_special_tokens([_special_token(name) for name in vocabulary.special])
+    tokenizer.add_tokens([AddedToken(name, normalized=True) for name in symbols])
     return tokenizer.to_str().encode()
 
 
@@ -247,14 +247,14 @@ def _merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     return [(left, right) for *_, left, right in sorted(merges)]
 
 
-def _normalizer(spelling: Spelling, own: Sequence[str]) -> normalizers.Normalizer:
+def _normalizer(spelling: Spelling, user_symbols: Sequence[str]) -> normalizers.Normalizer:
     """own: symbols that are looked for in normalised text, after being normalised themselves: which
     must not put a space before them.
     """
     space = SPACE if spelling.escapes_spaces else " "
     steps: list[Any] = []
     if spelling.charsmap:
-        steps.append(_precompiled(spelling.charsmap))
+        steps.append(_precompiled_rules(spelling.charsmap))
     if spelling.trims:
         steps += [
             normalizers.Replace(Regex(r"\A +"), ""),
@@ -262,8 +262,8 @@ def _normalizer(spelling: Spelling, own: Sequence[str]) -> normalizers.Normalize
             normalizers.Replace(Regex(rf"[ {space}]+\z"), ""),
         ]
     if spelling.adds_space:
-        symbols = "|".join(map(re.escape, own))
-        other = rf"(?!(?:{symbols})\z)" if own else ""
+        symbols = "|".join(map(re.escape, user_symbols))
+        other = rf"(?!(?:{symbols})\z)" if user_symbols else ""
         place = r"(?<=[\s\S])\z" if spelling.space_is_suffix else r"\A(?=[\s\S])" + other
         steps.append(normalizers.Replace(Regex(place), space))
     if spelling.escapes_spaces:
@@ -271,14 +271,14 @@ def _normalizer(spelling: Spelling, own: Sequence[str]) -> normalizers.Normalize
     return normalizers.Sequence(steps)
 
 
-def _precompiled(charsmap: bytes) -> normalizers.Normalizer:
+def _precompiled_rules(charsmap: bytes) -> normalizers.Normalizer:
     try:
         return normalizers.Precompiled(charsmap)
     except Exception as error:  # the library raises bare Exception
         raise TokenizerError([f"normalisation rules cannot be read: {error}"]) from None
 
 
-def _guarded(vocabulary: _Vocabulary) -> list[str]:
+def _guard_special_tokens(vocabulary: _Vocabulary) -> list[str]:
     """Patterns before whose end a text is cut, so that none of it becomes a special piece or a
     byte: where no piece reaches across, if there is such a place.
     """
@@ -290,18 +290,18 @@ def _guarded(vocabulary: _Vocabulary) -> list[str]:
     }
     special = {*vocabulary.special}
     names = [name for name in vocabulary.names if name in special and len(name) > 1]
-    known = {name for name, piece in vocabulary.pieces.items() if piece.is_text}
-    patterns = [_cut(name, pairs, known) for name in names if not name.startswith(_HOLE)]
+    texts = {name for name, piece in vocabulary.pieces.items() if piece.is_text}
+    patterns = [_cut(name, pairs, texts) for name in names if not name.startswith(_HOLE)]
     if vocabulary.source.has_bytes:
         patterns.append("<(?=0x[0-9A-F]{2}>)")
     return patterns
 
 
-def _cut(name: str, pairs: set[str], known: set[str]) -> str:
+def _cut(name: str, pairs: set[str], texts: set[str]) -> str:
     """Not between two unknown characters, which are one unknown token together."""
     places = range(1, len(name))
     free = (
-        i for i in places if name[i - 1 : i + 1] not in pairs and {*name[i - 1 : i + 1]} & known
+        i for i in places if name[i - 1 : i + 1] not in pairs and {*name[i - 1 : i + 1]} & texts
     )
     place = next(free, 1)
     return f"{re.escape(name[:place])}(?={re.escape(name[place:])})"
@@ -324,5 +324,5 @@ def _decoder(source: Pieces, has_foreign: bool) -> decoders.Decoder:
     return decoders.Sequence(steps)
 
 
-def _added(name: str) -> AddedToken:
+def _special_token(name: str) -> AddedToken:
     return AddedToken(name, special=True, normalized=False)

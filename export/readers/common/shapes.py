@@ -26,8 +26,8 @@ STACKS = ("encoder", "decoder")
 
 def linear_shapes(shapes: Mapping[str, tuple[int, int]], *, bias: bool) -> Shapes:
     """Return the shapes of matrices [out, in] by name, each with a bias if there are any."""
-    found: Shapes = {f"{name}.weight": shape for name, shape in shapes.items()}
-    return found | ({f"{name}.bias": shape[:1] for name, shape in shapes.items()} if bias else {})
+    weights: Shapes = {f"{name}.weight": shape for name, shape in shapes.items()}
+    return weights | ({f"{name}.bias": shape[:1] for name, shape in shapes.items()} if bias else {})
 
 
 def norm_shapes(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
@@ -55,21 +55,21 @@ def vocabulary_shapes(
 
 def transformer_shapes(config: BaseTransformerConfig) -> Shapes:
     """Return all weights of a Transformer for translation."""
-    found = vocabulary_shapes(config, config.d_model, config.d_model)
+    weights = vocabulary_shapes(config, config.d_model, config.d_model)
     if config.imported.output_bias:
-        found["output_bias"] = (config.vocab_size,)
+        weights["output_bias"] = (config.vocab_size,)
     for stack in STACKS:
         outer = ["embedding_norm"] * config.imported.embedding_norm + [
             "norm"
         ] * config.has_final_norm
-        found |= _norms(config, [f"{stack}.{name}" for name in outer]) | _positions(config, stack)
-    found |= repeat_layers(
+        weights |= _norms(config, [f"{stack}.{name}" for name in outer]) | _positions(config, stack)
+    weights |= repeat_layers(
         "encoder.layers", config.encoder_layers, _layer(config.encoder_side, "self_attention")
     )
     is_recurrent = config.architecture == "transformer-ssru"
     first = "recurrence" if is_recurrent else "self_attention"
     layer = _layer(config, first, "cross_attention")
-    return found | repeat_layers("decoder.layers", config.decoder_layers, layer)
+    return weights | repeat_layers("decoder.layers", config.decoder_layers, layer)
 
 
 def _positions(config: BaseTransformerConfig, stack: str) -> Shapes:
@@ -89,16 +89,16 @@ def _layer(config: BaseTransformerConfig, *attentions: str) -> Shapes:
     matrices = {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
     if config.gated_ffn:
         matrices["feed_forward.gate"] = (wide, dim)
-    found = _norms(config, [f"{name}_norm" for name in (*attentions, "feed_forward")])
+    weights = _norms(config, [f"{name}_norm" for name in (*attentions, "feed_forward")])
     for name in attentions:
         if name == "recurrence":
-            found |= linear_shapes({f"{name}.forget": (dim, dim)}, bias=True)
-            found |= linear_shapes({f"{name}.input": (dim, dim)}, bias=False)
+            weights |= linear_shapes({f"{name}.forget": (dim, dim)}, bias=True)
+            weights |= linear_shapes({f"{name}.input": (dim, dim)}, bias=False)
         else:
             matrices |= attention_shapes(
                 name, dim, config.num_heads, config.kv_heads, config.head_size
             )
-    return found | linear_shapes(matrices, bias=config.imported.biases)
+    return weights | linear_shapes(matrices, bias=config.imported.biases)
 
 
 def attention_shapes(
@@ -119,37 +119,37 @@ def _norms(config: BaseTransformerConfig, names: Iterable[str]) -> Shapes:
 def luong_shapes(config: LuongConfig) -> Shapes:
     """Return the shapes of all weights."""
     dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
-    found = vocabulary_shapes(config, config.embedding_dim, readout)
-    found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
+    weights = vocabulary_shapes(config, config.embedding_dim, readout)
+    weights |= {"output_bias": (config.vocab_size,)} | _encoder(config)
     for layer in range(config.num_layers):
         name, gates = f"decoder.layers.{layer}", CELLS[config.cell].num_gates * dim
         into = dim if layer else config.embedding_dim
-        found |= linear_shapes(
+        weights |= linear_shapes(
             {f"{name}.input": (gates, into), f"{name}.hidden": (gates, dim)}, bias=True
         )
         if layer == 0 and config.input_feeding:
-            found[f"{name}.context.weight"] = (gates, readout)
-    found |= linear_shapes({"readout": (readout, config.encoder_dim + dim)}, bias=biases)
+            weights[f"{name}.context.weight"] = (gates, readout)
+    weights |= linear_shapes({"readout": (readout, config.encoder_dim + dim)}, bias=biases)
     if config.score != "dot":
-        found["attention.score.key.weight"] = (dim, config.encoder_dim)
+        weights["attention.score.key.weight"] = (dim, config.encoder_dim)
     if config.score == "concat":
-        found |= linear_shapes({"attention.score.query": (dim, dim)}, bias=biases)
-        found["attention.score.score.weight"] = (1, dim)
-    return found
+        weights |= linear_shapes({"attention.score.query": (dim, dim)}, bias=biases)
+        weights["attention.score.score.weight"] = (1, dim)
+    return weights
 
 
 def _encoder(config: LuongConfig) -> Shapes:
     """Return the encoder's; each direction has its part of a vector."""
-    found: Shapes = {}
+    weights: Shapes = {}
     dim = config.encoder_dim // config.num_directions
     gates = CELLS[config.cell].num_gates * dim
     for layer in range(config.layers_of_encoder):
         into = config.encoder_dim if layer else config.embedding_dim
         for end in (f"l{layer}", f"l{layer}_reverse")[: config.num_directions]:
-            found |= {f"encoder.weight_ih_{end}": (gates, into)}
-            found |= {f"encoder.weight_hh_{end}": (gates, dim)}
-            found |= {f"encoder.bias_{part}_{end}": (gates,) for part in ("ih", "hh")}
-    return found | _bridge(config, dim * config.num_layers)
+            weights |= {f"encoder.weight_ih_{end}": (gates, into)}
+            weights |= {f"encoder.weight_hh_{end}": (gates, dim)}
+            weights |= {f"encoder.bias_{part}_{end}": (gates,) for part in ("ih", "hh")}
+    return weights | _bridge(config, dim * config.num_layers)
 
 
 def _bridge(config: LuongConfig, size: int) -> Shapes:
@@ -261,14 +261,14 @@ def language_model_shapes(
 ) -> Shapes:
     """Return the shapes of all weights of a decoder-only language model."""
     tables = ("embedding.weight", "output.weight")[: 1 if config.tied_embeddings else 2]
-    found: Shapes = dict.fromkeys(tables, (config.vocab_size, config.d_model))
+    weights: Shapes = dict.fromkeys(tables, (config.vocab_size, config.d_model))
     if isinstance(config, LlamaConfig):
-        return found | _llama(config)
+        return weights | _llama(config)
     if isinstance(config, Mamba2Config):
-        return found | _mamba2(config)
+        return weights | _mamba2(config)
     if isinstance(config, MambaConfig):
-        return found | _mamba(config)
-    return found | (_gpt2(config) if isinstance(config, GPT2Config) else _gpt_neox(config))
+        return weights | _mamba(config)
+    return weights | (_gpt2(config) if isinstance(config, GPT2Config) else _gpt_neox(config))
 
 
 def _gpt2(config: GPT2Config) -> Shapes:
@@ -276,10 +276,10 @@ def _gpt2(config: GPT2Config) -> Shapes:
     matrices = attention_shapes("attention", dim, heads, heads, config.head_size)
     matrices |= {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
     layer = linear_shapes(matrices, bias=True) | norm_shapes(NORMS, dim, bias=True)
-    found = norm_shapes(["norm"], dim, bias=True) | repeat_layers(
+    weights = norm_shapes(["norm"], dim, bias=True) | repeat_layers(
         "layers", config.num_layers, layer
     )
-    return found | {"positions.weight": (config.context_length, dim)}
+    return weights | {"positions.weight": (config.context_length, dim)}
 
 
 def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
@@ -293,12 +293,12 @@ def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
     if imported.qk_norm:
         layer |= {f"attention.{part}_norm.weight": (num, size) for part, num in heads.items()}
     outer = ["norm", "embedding_norm"][: 1 + imported.embedding_norm]
-    found = norm_shapes(outer, dim, bias=True) | repeat_layers("layers", config.num_layers, layer)
+    weights = norm_shapes(outer, dim, bias=True) | repeat_layers("layers", config.num_layers, layer)
     if imported.output_bias:
-        found["output.bias"] = (config.vocab_size,)
+        weights["output.bias"] = (config.vocab_size,)
     if imported.position_biases:
-        found["position_biases.weight"] = (config.context_length, config.num_heads)
-    return found
+        weights["position_biases.weight"] = (config.context_length, config.num_heads)
+    return weights
 
 
 def _llama(config: LlamaConfig) -> Shapes:
@@ -322,7 +322,7 @@ def _llama(config: LlamaConfig) -> Shapes:
             layer |= norm_shapes([f"attention.{part}_norm"], size, bias=False)
     if config.imported.attention_sinks:
         layer["attention.sinks"] = (config.num_heads,)
-    found = norm_shapes(["norm"], dim, bias=False) | repeat_layers(
+    weights = norm_shapes(["norm"], dim, bias=False) | repeat_layers(
         "layers", config.num_layers, layer
     )
     matrices = gated_shapes("feed_forward", dim, config.ffn_dim)
@@ -331,9 +331,9 @@ def _llama(config: LlamaConfig) -> Shapes:
     dense = linear_shapes(matrices, bias=config.imported.ffn_bias)
     for number in range(config.num_layers):
         experts = config.experts_of(number)
-        own = dense if experts is None else _experts(experts, dim)
-        found |= {f"layers.{number}.{name}": shape for name, shape in own.items()}
-    return found
+        feed_forward = dense if experts is None else _experts(experts, dim)
+        weights |= {f"layers.{number}.{name}": shape for name, shape in feed_forward.items()}
+    return weights
 
 
 def _latent_attention(config: LlamaConfig, latent: LatentAttention) -> Shapes:
@@ -346,12 +346,12 @@ def _latent_attention(config: LlamaConfig, latent: LatentAttention) -> Shapes:
         "query": (heads * config.head_size, latent.query_size or dim),
         "output": (dim, heads * latent.value_size),
     }
-    found = norm_shapes(["attention.latent_norm"], latent.size, bias=False)
+    weights = norm_shapes(["attention.latent_norm"], latent.size, bias=False)
     if latent.query_size is not None:
         matrices["query_latent"] = (latent.query_size, dim)
-        found |= norm_shapes(["attention.query_latent_norm"], latent.query_size, bias=False)
+        weights |= norm_shapes(["attention.query_latent_norm"], latent.query_size, bias=False)
     named = {f"attention.{name}": shape for name, shape in matrices.items()}
-    return found | linear_shapes(named, bias=False)
+    return weights | linear_shapes(named, bias=False)
 
 
 def gated_shapes(name: str, dim: int, wide: int) -> dict[str, tuple[int, int]]:
@@ -377,10 +377,10 @@ def _experts(experts: Experts, dim: int) -> Shapes:
 def _mamba(config: MambaConfig) -> Shapes:
     dim, inner, biases = config.d_model, config.inner_dim, config.imported.biases
     outer = {"mixer.x": (inner, dim), "mixer.z": (inner, dim), "mixer.output": (dim, inner)}
-    made = {"low": config.step_rank, "B": config.state_dim, "C": config.state_dim}
+    projected = {"low": config.step_rank, "B": config.state_dim, "C": config.state_dim}
     layer = linear_shapes(outer, bias=biases) | norm_shapes(["norm"], dim, bias=False)
     layer |= linear_shapes(
-        {f"mixer.{name}": (size, inner) for name, size in made.items()}, bias=False
+        {f"mixer.{name}": (size, inner) for name, size in projected.items()}, bias=False
     )
     layer |= linear_shapes({"mixer.dt": (inner, config.step_rank)}, bias=True)
     layer |= {"mixer.A_log": (inner, config.state_dim), "mixer.D": (inner,)}

@@ -127,8 +127,8 @@ def _bpe(names: Sequence[str], unknown: str, codes: str) -> models.BPE:
     """Steps between the parts that are no tokens of the model come after those that are."""
     merges = _merges(codes)
     steps = dict.fromkeys(part for pair in merges for part in (*pair, "".join(pair)))
-    known = {*names}
-    ids = _ids([*names, BEYOND, *(step for step in steps if step not in known)])
+    tokens = {*names}
+    ids = _ids([*names, BEYOND, *(step for step in steps if step not in tokens)])
     return models.BPE(vocab=ids, merges=merges, unk_token=unknown, end_of_word_suffix=_END)
 
 
@@ -232,8 +232,8 @@ def tokenizer_from_vocabulary(
     """
     try:
         if any(word.startswith(SPACE) for word in words):
-            return _of_pieces(words, special, unknown, folder, side)
-        codes = _beside(folder, CODES, side) if any(w.endswith("@@") for w in words) else None
+            return _tokenizer_of_pieces(words, special, unknown, folder, side)
+        codes = _find_beside(folder, CODES, side) if any(w.endswith("@@") for w in words) else None
         text = None if codes is None else _read(codes).decode("utf-8")
         return tokenizer_from_words(words, unknown, special, text)
     except TokenizerError as error:
@@ -243,10 +243,10 @@ def tokenizer_from_vocabulary(
     return None
 
 
-def _of_pieces(
+def _tokenizer_of_pieces(
     words: Sequence[str], special: Sequence[str], unknown: str, folder: Path, side: str
 ) -> bytes:
-    path = _beside(folder, PIECES, side)
+    path = _find_beside(folder, PIECES, side)
     if path is None:
         expected = f"{side}.spm" if side else "source.spm"
         raise TokenizerError([f"it is of sentencepiece: its model is missing ({expected})"])
@@ -256,15 +256,15 @@ def _of_pieces(
     )
 
 
-def _beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:
+def _find_beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:
     """Return the side's own file, or the only one."""
-    found = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
-    found = sorted(set(found))
-    own = [path for path in found if path.name.startswith(side)]
-    if not own and len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    paths = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+    paths = sorted(set(paths))
+    side_paths = [path for path in paths if path.name.startswith(side)]
+    if not side_paths and len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
         raise TokenizerError([f"which of {names} is it cut by? (one must begin with {side!r})"])
-    return next(iter(own or found), None)
+    return next(iter(side_paths or paths), None)
 
 
 def _read(path: Path) -> bytes:

@@ -75,12 +75,11 @@ class Container:
     fields: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
-    @property
-    def stored(self) -> dict[str, Stored]:
+    def stored_tensors(self) -> dict[str, Stored]:
         """Return all tensors, read as fp32, and each expert of a layer as one of its own."""
         parts = [_experts_apart(*item) for item in self.tensors.items()]
-        tensors = {name: each for part in parts for name, each in part.items()}
-        return {name: Stored("F32", each.shape, each.read) for name, each in tensors.items()}
+        tensors = {name: tensor for part in parts for name, tensor in part.items()}
+        return {name: Stored("F32", tensor.shape, tensor.read) for name, tensor in tensors.items()}
 
 
 def _experts_apart(name: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -148,11 +147,11 @@ class _Cursor(Cursor):
             end = begin + LENGTH.unpack_from(self._bytes, start)[0]
             if end <= len(self.memory):
                 self.offset = end
-                return _decoded(self._bytes[begin:end], start)
-        return _decoded(memoryview(self.bytes(self.number("<u8"))), start)
+                return _decode(self._bytes[begin:end], start)
+        return _decode(memoryview(self.bytes(self.number("<u8"))), start)
 
 
-def _decoded(data: memoryview, start: int) -> str:
+def _decode(data: memoryview, start: int) -> str:
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError:

@@ -55,8 +55,8 @@ def read_checkpoint(path: Path, context_length: int | None = None) -> Checkpoint
     if metadata.get("split.count", 1) != 1:
         metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
     if name not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        metadata.refuse("general.architecture", f"is not supported; {known} are")
+        names = ", ".join(ARCHITECTURES)
+        metadata.refuse("general.architecture", f"is not supported; {names} are")
     if problems:
         raise CheckpointError(path, problems)
     values = configuration(name, metadata, container.tensors, problems)
@@ -82,7 +82,7 @@ def _bits(container: Container) -> Literal[4, 8] | None:
 def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
     """Read it; options in Hugging Face's words go through the reader of their families."""
     problems, family = options.problems, FAMILIES[options.word("model_type")]
-    tensors = Tensors(container.stored, problems)
+    tensors = Tensors(container.stored_tensors(), problems)
     try:
         config: Any = parse_config(family.configure(options))
     except ModelConfigError as error:
@@ -91,12 +91,12 @@ def _model(container: Container, options: Options, kind: Architecture) -> tuple[
     if not math.isclose(config.norm_epsilon, epsilon, rel_tol=1e-6):  # of OLMo 1
         problems.append(f"attention.{kind.norm} {epsilon} must be {config.norm_epsilon}")
     theirs = family.table(options, config)
-    made = {ours: entry for ours, entry in theirs.names.items() if isinstance(entry, Computed)}
+    computed = {ours: entry for ours, entry in theirs.names.items() if isinstance(entry, Computed)}
     fused = FUSED_NAMES if FUSED in tensors else {}
-    special = {**made, **kind.names, **kind.changed(options, config), **experts(config)}
+    special = {**computed, **kind.names, **kind.changed(options, config), **experts(config)}
     table = Table({**NAMES, **fused, **special}, theirs.changes, ignored=ROPE_TABLES)
     weights = read_weights(language_model_shapes(config), table, tensors)
-    tensors.finish()
+    tensors.refuse_unused()
     if problems:
         raise CheckpointError(container.path, problems)
     return config, Arrays(weights)

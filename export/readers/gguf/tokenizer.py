@@ -134,6 +134,6 @@ def _add(tokenizer: Tokenizer, tokens: Sequence[str], kinds: Sequence[Kind]) -> 
     """Tokens that are found in a text before all others."""
     rows = list(zip(tokens, kinds, strict=True))
     special = [token for token, kind in rows if kind in {Kind.CONTROL, Kind.UNKNOWN, Kind.UNUSED}]
-    own = [token for token, kind in rows if kind == Kind.USER_DEFINED]
+    user_defined = [token for token, kind in rows if kind == Kind.USER_DEFINED]
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in own])
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in user_defined])

@@ -85,7 +85,7 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         prompt_prefix=prompt_prefix(folder, config.bos_id),
         stop=stop,
         forced_eos=forced_eos(folder.defaults, stop),
-        chat_template=_chat_template(folder),
+        chat_template=_read_chat_template(folder),
         generation=_defaults(folder.defaults, config.context_length),
         logits_processors=logits_processors(folder.defaults, config.vocab_size),
     )
@@ -135,14 +135,18 @@ def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
     return tuple(encoding.ids[:first])
 
 
-def _chat_template(folder: Folder) -> str | None:
+def _read_chat_template(folder: Folder) -> str | None:
     """Read the template, in Jinja; None without one. Files of templates count before others."""
     of_pictures = read_options(folder.path / OLD_TEMPLATE_FILE, folder.problems)
-    found = _template_files(folder.path) or _named(folder.tokenizer) or _named(of_pictures)
-    return merge_templates(found, folder.notes)
+    templates = (
+        _read_template_files(folder.path)
+        or _named_templates(folder.tokenizer)
+        or _named_templates(of_pictures)
+    )
+    return merge_templates(templates, folder.notes)
 
 
-def _template_files(folder: Path) -> dict[str, str]:
+def _read_template_files(folder: Path) -> dict[str, str]:
     paths = sorted((folder / MORE_TEMPLATES).glob("*.jinja"))[:MOST_TEMPLATES]
     named = {path.stem: path for path in paths}
     if (path := folder / TEMPLATE_FILE).is_file():
@@ -150,12 +154,14 @@ def _template_files(folder: Path) -> dict[str, str]:
     return {name: read_file(path).decode(errors="replace") for name, path in named.items()}
 
 
-def _named(options: Options) -> dict[str, str]:
+def _named_templates(options: Options) -> dict[str, str]:
     template = options.get("chat_template")
     if isinstance(template, str):
         return {DEFAULT: template}
     several = template if isinstance(template, list) else []
-    named = ((each.get("name"), each.get("template")) for each in several if isinstance(each, dict))
+    named = (
+        (entry.get("name"), entry.get("template")) for entry in several if isinstance(entry, dict)
+    )
     return {name: text for name, text in named if isinstance(name, str) and isinstance(text, str)}
 
 

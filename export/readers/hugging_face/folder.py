@@ -71,8 +71,8 @@ class Folder:
             config = parse_config(dict(values))
         except ModelConfigError as error:
             # Values that took the place of bad ones may not fit together.
-            known = any(problem.startswith(CONFIG_FILE) for problem in self.problems)
-            problems = [] if known else [f"{CONFIG_FILE}: {each}" for each in error.problems]
+            is_explained = any(problem.startswith(CONFIG_FILE) for problem in self.problems)
+            problems = [] if is_explained else [f"{CONFIG_FILE}: {each}" for each in error.problems]
             self.problems.extend(problems)
             self.fail()
         if not self.tensors or any(each.startswith(CONFIG_FILE) for each in self.problems):
@@ -83,16 +83,16 @@ class Folder:
         self, config: AnyConfig, weights: Mapping[str, WeightReader], conventions: Conventions
     ) -> Checkpoint:
         """Put the model together, its weights still unread. Raises CheckpointError."""
-        self.tensors.finish()
+        self.tensors.refuse_unused()
         if self.problems or self.tokenizers is None:
             self.fail()
         card = folder_card(self.path, self.config, self.facts)
         files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
         bits: Literal[8] | None = 8 if "quantization_config" in self.config else None
-        found = Checkpoint(self.path, config, Arrays(weights), conventions, files, bits=bits)
-        return add_notes(found, [*self.notes, *self._unused()])
+        model = Checkpoint(self.path, config, Arrays(weights), conventions, files, bits=bits)
+        return add_notes(model, [*self.notes, *self._list_unused()])
 
-    def _unused(self) -> Iterator[str]:
+    def _list_unused(self) -> Iterator[str]:
         """Yield a note for each file with options that were not read."""
         if self.defaults is not self.config:
             self.config.use(*KEYS)
@@ -109,8 +109,8 @@ class Folder:
                 note = f"{CONFIG_FILE}: {kind} has no head that writes words; it is read with one"
                 self.notes.append(note)
             elif not kind.endswith(expected):
-                known = ", ".join(f"...{end}" for end in expected)
-                self.config.refuse("architectures", f"is none of {known}")
+                endings = ", ".join(f"...{end}" for end in expected)
+                self.config.refuse("architectures", f"is none of {endings}")
 
     def fail(self) -> NoReturn:
         """Raise CheckpointError with all problems that were found."""
@@ -154,14 +154,14 @@ def stored_tensors(
     folder: Path, problems: list[str], names: Sequence[str] = WEIGHTS_FILES
 ) -> dict[str, Stored]:
     """Return all tensors of a folder by name, from the first of the files `names` that it has."""
-    found: dict[str, Stored] = {}
+    tensors: dict[str, Stored] = {}
     for path in _files(folder, problems, names):
         if _is_pointer(path):
             problems.append(f"{path.name} only points to a file: fetch that with `git lfs pull`")
             continue
         is_pickle = path.suffix == ".bin"
-        found |= _in_pickle(path, problems) if is_pickle else in_safetensors(path, problems)
-    return found
+        tensors |= _in_pickle(path, problems) if is_pickle else in_safetensors(path, problems)
+    return tensors
 
 
 def _is_pointer(path: Path) -> bool:
@@ -183,8 +183,10 @@ def _in_pickle(path: Path, problems: list[str]) -> dict[str, Stored]:
     if not isinstance(tree, dict):
         problems.append(f"{path.name} holds no tensors by name")
         return {}
-    tensors = {str(name): each for name, each in tree.items() if isinstance(each, LazyArray)}
-    return {name: Stored(each.kind, each.shape, each.read) for name, each in tensors.items()}
+    tensors = {str(name): tensor for name, tensor in tree.items() if isinstance(tensor, LazyArray)}
+    return {
+        name: Stored(tensor.kind, tensor.shape, tensor.read) for name, tensor in tensors.items()
+    }
 
 
 def _files(folder: Path, problems: list[str], names: Sequence[str]) -> Iterator[Path]:
@@ -294,11 +296,11 @@ def generation_defaults(options: Options) -> dict[str, Any]:
 
     Without `do_sample` the likeliest token is taken, whatever temperature stands there.
     """
-    found = {ours: options.get(theirs) for theirs, ours in NAMES.items() if theirs in options}
+    defaults = {ours: options.get(theirs) for theirs, ours in NAMES.items() if theirs in options}
     options.use(*SAMPLING, *(name for name in NOT_SAMPLED_BY if not options.values.get(name)))
     if options.flag("do_sample", False):
-        found |= {name: options.get(name, default) for name, default in SAMPLING.items()}
-    return {name: value for name, value in found.items() if value != NEUTRAL.get(name)}
+        defaults |= {name: options.get(name, default) for name, default in SAMPLING.items()}
+    return {name: value for name, value in defaults.items() if value != NEUTRAL.get(name)}
 
 
 def refuse_unsupported(options: Options) -> None:
@@ -317,7 +319,7 @@ def logits_processors(options: Options, vocab_size: int, num_counted: int = 0) -
     num_counted: tokens of a target's beginning that count as generated ones.
     """
     words = options.get("bad_words_ids", [])
-    found: dict[str, Any] = {
+    processors: dict[str, Any] = {
         "bad_words_ids": words,
         "encoder_no_repeat_ngram_size": options.integer("encoder_no_repeat_ngram_size", 0),
         "encoder_repetition_penalty": options.positive("encoder_repetition_penalty", 1.0),
@@ -328,13 +330,13 @@ def logits_processors(options: Options, vocab_size: int, num_counted: int = 0) -
     token_ids = [token_id for word in words for token_id in word] if is_list else [None]
     if not all(type(i) is int and 0 <= i < vocab_size for i in token_ids):
         options.refuse("bad_words_ids", f"must be lists of tokens below vocab_size {vocab_size}")
-        found["bad_words_ids"] = []
+        processors["bad_words_ids"] = []
     for name in ("suppress_tokens", "begin_suppress_tokens"):
         # transformers takes an id of no token to name nothing.
-        found[name] = [i for i in dict.fromkeys(options.ids(name)) if 0 <= i < vocab_size]
-    if found["encoder_repetition_penalty"] == 1:
-        del found["encoder_repetition_penalty"]
-    return {name: value for name, value in found.items() if value}
+        processors[name] = [i for i in dict.fromkeys(options.ids(name)) if 0 <= i < vocab_size]
+    if processors["encoder_repetition_penalty"] == 1:
+        del processors["encoder_repetition_penalty"]
+    return {name: value for name, value in processors.items() if value}
 
 
 def _length_decay(options: Options, num_counted: int) -> dict[str, Any] | None:
@@ -351,10 +353,10 @@ def _length_decay(options: Options, num_counted: int) -> dict[str, Any] | None:
 def forced_eos(options: Options, stop: tuple[int, ...]) -> int | None:
     """Read which token ends a text that its length ends; None if any may stand there."""
     name = "forced_eos_token_id"
-    found = options.ids(name)
-    if not {*found} <= {*stop}:
+    ids = options.ids(name)
+    if not {*ids} <= {*stop}:
         options.refuse(name, "must be an eos_token_id")
-    return min(found, default=None)  # the one that transformers takes of several
+    return min(ids, default=None)  # the one that transformers takes of several
 
 
 def stop_ids(folder: Folder, vocab_size: float) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ def read_rotary_encoder(family: RotaryFamily, folder: Folder) -> Checkpoint:
     else:
         check_head(folder, modules.pooling)
     config: Any = folder.make_config(values)
-    shapes = {name: each for name, each in _shapes(config).items() if name not in modules.weights}
+    shapes = {name: shape for name, shape in _shapes(config).items() if name not in modules.weights}
     weights = read_weights(shapes, family.table(options), folder.tensors) | modules.weights
     return folder.checkpoint(config, weights, text_conventions(parts.template, parts.text_options))
 
@@ -129,22 +129,22 @@ def rotation(rotary: Rotary) -> dict[str, Any]:
 def _shapes(config: RotaryEncoderConfig) -> Shapes:
     """Return the shapes of all weights; these families normalise with LayerNorm."""
     dim, wide = config.d_model, config.ffn_dim
-    found: Shapes = {"embedding.weight": (config.vocab_size, dim)}
+    shapes: Shapes = {"embedding.weight": (config.vocab_size, dim)}
     if config.num_types:
-        found["types.weight"] = (config.num_types, dim)
+        shapes["types.weight"] = (config.num_types, dim)
     heads = attention_shapes("attention", dim, config.num_heads, config.kv_heads, config.head_size)
     gates = {"feed_forward.gate": (wide, dim), "feed_forward.up": (wide, dim)}
     layer = linear_shapes(heads, bias=config.imported.attention_bias == "all")
     layer |= linear_shapes(
         gates | {"feed_forward.down": (dim, wide)}, bias=config.imported.ffn_bias
     )
-    found |= repeat_layers("layers", config.num_layers, layer | norm_shapes(NORMS, dim, bias=True))
-    found |= norm_shapes(["embedding_norm"], dim, bias=True) | head_shapes(config)
+    shapes |= repeat_layers("layers", config.num_layers, layer | norm_shapes(NORMS, dim, bias=True))
+    shapes |= norm_shapes(["embedding_norm"], dim, bias=True) | head_shapes(config)
     if config.norm.place == "post":
-        return found
+        return shapes
     replaced = norm_shapes(["layers.0.attention_norm"], dim, bias=True)
-    found |= norm_shapes(["norm"], dim, bias=True)
-    return {name: shape for name, shape in found.items() if name not in replaced}
+    shapes |= norm_shapes(["norm"], dim, bias=True)
+    return {name: shape for name, shape in shapes.items() if name not in replaced}
 
 
 def _sizes(options: Options) -> dict[str, Any]:
@@ -226,13 +226,13 @@ def _modernbert_rotations(options: Options) -> list[dict[str, Any]]:
     files have thetas, and one scaling for both.
     """
     kinds = {"full_attention": ("global", 160_000.0), "sliding_attention": ("local", 10_000.0)}
-    both, found = options.section("rope_parameters"), list[dict[str, Any]]()
+    both, rotations = options.section("rope_parameters"), list[dict[str, Any]]()
     for kind, (name, theta) in kinds.items():
         rope = both.section(kind)
         rope.default_to(**options.section("rope_scaling").values)
         rope.default_to(rope_theta=options.positive(f"{name}_rope_theta", theta))
-        found.append(_rotation(options, rope, theta))
-    return found
+        rotations.append(_rotation(options, rope, theta))
+    return rotations
 
 
 def modernbert_table(options: Options) -> Table:

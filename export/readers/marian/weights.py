@@ -60,7 +60,7 @@ class MarianWeights(ABC, Generic[C]):
         )
         shapes, table = self._shapes(), self._table()
         self.readers = read_weights(shapes, table, tensors)
-        tensors.finish()
+        tensors.refuse_unused()
         self.quantised: dict[str, Quantised] = {}
         for ours, theirs in tensor_names(shapes, table, tensors).items():
             if not ours.endswith("positions.weight"):

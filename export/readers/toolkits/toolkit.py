@@ -142,7 +142,7 @@ class ToolkitReader:
         config = self._make_config(values, vocabularies)
         table = Table(model.names(self, config), ignored=model.ignored)
         weights = read_weights(model.shapes(config), table, self.tensors)
-        self.tensors.finish()
+        self.tensors.refuse_unused()
         generation = toolkit.generation(self)
         if self.problems or tokenizers is None:
             raise self.error()

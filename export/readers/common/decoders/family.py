@@ -66,10 +66,10 @@ def special_ids(config: Options) -> dict[str, int]:
     """Return the ids of our special tokens. A token that a model does not have gets the id of its
     end token.
     """
-    known = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
-    known = {name: tuple(i for i in ids if i >= 0) for name, ids in known.items()}
-    (end, *_) = (*known["eos"], *known["bos"], *known["pad"], 0)
-    return {f"{name}_id": next(iter(ids), end) for name, ids in known.items()}
+    ids_by_role = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
+    ids_by_role = {name: tuple(i for i in ids if i >= 0) for name, ids in ids_by_role.items()}
+    (end, *_) = (*ids_by_role["eos"], *ids_by_role["bos"], *ids_by_role["pad"], 0)
+    return {f"{name}_id": next(iter(ids), end) for name, ids in ids_by_role.items()}
 
 
 def head_size(config: Options) -> int:

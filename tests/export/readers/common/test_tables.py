@@ -39,7 +39,7 @@ def read(shapes: dict[str, Shape], table: Table | Names, **arrays: Array) -> dic
     found = tensors(problems, **arrays)
     table = table if isinstance(table, Table) else Table(table)
     weights = read_weights(shapes, table, found)
-    found.finish()
+    found.refuse_unused()
     assert problems == []
     return {name: reader() for name, reader in weights.items()}
 
@@ -48,7 +48,7 @@ def problems_of(shapes: dict[str, Shape], table: Table | Names, **arrays: Array)
     problems: list[str] = []
     found = tensors(problems, **arrays)
     read_weights(shapes, table if isinstance(table, Table) else Table(table), found)
-    found.finish()
+    found.refuse_unused()
     return problems
 
 
