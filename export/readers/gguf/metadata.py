@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.byte_level import SPLITTINGS
+from export.readers.common.chat_templates import DEFAULT, merge_templates
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
-from export.readers.common.tokenizers import DEFAULT, merge_templates
 from export.readers.gguf.architectures import ARCHITECTURES
 from export.readers.gguf.container import Tensor
 from models.conventions import Conventions

@@ -18,6 +18,7 @@ from export.readers.common.shapes import (
     repeat_layers,
 )
 from export.readers.common.weights import Shape, Table, TensorReference, WeightReader, read_weights
+from export.readers.hugging_face.config_keys import KEYS
 from export.readers.hugging_face.encoder_families import EncoderFamily
 from export.readers.hugging_face.encoder_heads import (
     CLASSIFIER,
@@ -27,7 +28,7 @@ from export.readers.hugging_face.encoder_heads import (
     read_labels,
     read_score_activation,
 )
-from export.readers.hugging_face.folder import BASE_MODEL, KEYS, Folder
+from export.readers.hugging_face.folder import BASE_MODEL, Folder
 from export.readers.hugging_face.sentence_transformers import (
     Modules,
     Template,

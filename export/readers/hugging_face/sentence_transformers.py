@@ -231,7 +231,7 @@ def read_ends(folder: Folder) -> Template:
 def special_id(folder: Folder, names: tuple[str, ...], ids_by_name: dict[str, int]) -> int:
     """Return the id of a special token, which may have another name in `tokenizer_config.json`.
 
-    names: its role there, then its usual names. known: all tokens.
+    names: its role there, then its usual names. ids_by_name: all tokens.
     """
     role, *usual = names
     candidates = [token_text(folder.tokenizer.get(role)), *usual]

@@ -23,7 +23,8 @@ from export.readers.common.weights import (
     read_weights,
     scale_by,
 )
-from export.readers.hugging_face.folder import CONFIG_FILE, KEYS, OF_CONFIG, UNTIED, Folder
+from export.readers.hugging_face.config_keys import KEYS, OF_CONFIG
+from export.readers.hugging_face.folder import CONFIG_FILE, UNTIED, Folder
 from export.readers.hugging_face.sentence_transformers import read_ends
 from export.readers.hugging_face.translators import Decoding, list_codes
 from models.checkpoint import Checkpoint

@@ -37,7 +37,8 @@ from export.readers.common.weights import (
     TensorReference,
     read_weights,
 )
-from export.readers.hugging_face.folder import KEYS, OF_CONFIG, OF_GENERATION, UNTIED, Folder
+from export.readers.hugging_face.config_keys import KEYS, OF_CONFIG, OF_GENERATION
+from export.readers.hugging_face.folder import UNTIED, Folder
 from export.readers.hugging_face.pictures import picture_options
 from export.readers.hugging_face.translators import Decoding
 from models.architectures.vision_transformer.config import VisionTransformerConfig

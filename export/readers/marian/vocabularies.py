@@ -9,11 +9,8 @@ from typing import Any
 import yaml
 
 from export.readers.common.pieces import Order, TokenizerError
-from export.readers.common.tokenizers import (
-    read_piece_ids,
-    tokenizer_from_sentencepiece,
-    tokenizer_from_vocabulary,
-)
+from export.readers.common.tokenizers import read_piece_ids, tokenizer_from_sentencepiece
+from export.readers.common.word_tokenizers import tokenizer_from_vocabulary
 from models.conventions import AddedLanguageIds
 from models.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from export.readers.common.checkpoint_files import checkpoint_files, write_card
 from export.readers.common.options import Options, limit_split_tokens
 from export.readers.common.shapes import STACKS, Shapes
-from export.readers.common.tokenizers import tokenizer_from_vocabulary
 from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Names, Table, Tensors, read_weights
+from export.readers.common.word_tokenizers import tokenizer_from_vocabulary
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
