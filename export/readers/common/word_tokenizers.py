@@ -15,7 +15,7 @@ from export.readers.common.tokenizers import tokenizer_from_sentencepiece
 from models.data.tokenizer import BEYOND
 from models.files import read_file
 
-_GOES_ON = "@@"
+_CONTINUATION = "@@"
 _END = "</w>"
 PIECES = ("*.spm", "*.model")
 CODES = ("bpecodes*", "*codes", "code", "*.bpe")
@@ -33,10 +33,10 @@ def tokenizer_from_words(
     special = [*dict.fromkeys((unknown, *special))]
     if missing := [name for name in special if name not in words]:
         raise TokenizerError([f"there is no token {missing[0]!r}"])
-    names = [word if word in special else _name(word) for word in words]
+    names = [word if word in special else _token_name(word) for word in words]
     if codes is None:
-        tokenizer = Tokenizer(models.WordLevel(_ids(names), unknown))
-        tokenizer.normalizer = _ends_of_words()
+        tokenizer = Tokenizer(models.WordLevel(_number_tokens(names), unknown))
+        tokenizer.normalizer = _mark_ends_of_words()
     else:
         tokenizer = Tokenizer(_bpe(names, unknown, codes))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -46,12 +46,12 @@ def tokenizer_from_words(
     return tokenizer.to_str().encode()
 
 
-def _name(word: str) -> str:
-    goes_on = word.endswith(_GOES_ON) and word != _GOES_ON
-    return word.removesuffix(_GOES_ON) if goes_on else word + _END
+def _token_name(word: str) -> str:
+    continues = word.endswith(_CONTINUATION) and word != _CONTINUATION
+    return word.removesuffix(_CONTINUATION) if continues else word + _END
 
 
-def _ids(names: Iterable[str]) -> dict[str, int]:
+def _number_tokens(names: Iterable[str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for token_id, name in enumerate(names):
         if ids.setdefault(name, token_id) != token_id:
@@ -59,11 +59,11 @@ def _ids(names: Iterable[str]) -> dict[str, int]:
     return ids
 
 
-def _ends_of_words() -> normalizers.Normalizer:
+def _mark_ends_of_words() -> normalizers.Normalizer:
     return normalizers.Sequence(
         [
             normalizers.Replace(Regex(r"(?<=\S)(?=\s|\z)"), _END),
-            normalizers.Replace(Regex(rf"(?<=\S){_GOES_ON}{_END}"), ""),
+            normalizers.Replace(Regex(rf"(?<=\S){_CONTINUATION}{_END}"), ""),
         ]
     )
 
@@ -73,7 +73,7 @@ def _bpe(names: Sequence[str], unknown: str, codes: str) -> models.BPE:
     merges = _merges(codes)
     steps = dict.fromkeys(part for pair in merges for part in (*pair, "".join(pair)))
     tokens = {*names}
-    ids = _ids([*names, BEYOND, *(step for step in steps if step not in tokens)])
+    ids = _number_tokens([*names, BEYOND, *(step for step in steps if step not in tokens)])
     return models.BPE(vocab=ids, merges=merges, unk_token=unknown, end_of_word_suffix=_END)
 
 

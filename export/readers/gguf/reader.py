@@ -12,9 +12,9 @@ import numpy as np
 
 from export.readers.common.checkpoint_files import add_notes, checkpoint_files, write_card
 from export.readers.common.decoders.families import FAMILIES
+from export.readers.common.language_model_shapes import language_model_shapes
 from export.readers.common.options import Options, unused_notes
 from export.readers.common.rope import limit_context
-from export.readers.common.shapes import language_model_shapes
 from export.readers.common.weights import Computed, Table, Tensors, read_weights
 from export.readers.gguf.architectures import (
     ARCHITECTURES,

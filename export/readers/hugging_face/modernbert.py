@@ -4,9 +4,7 @@ from typing import Any
 
 from export.readers.common.decoders.family import QUERY_KEY_VALUE, num_layers
 from export.readers.common.options import Options
-from export.readers.common.shapes import (
-    read_activation,
-)
+from export.readers.common.shapes import read_activation
 from export.readers.common.weights import ZEROS, Names, Table
 from export.readers.hugging_face.rotary_encoders import RotaryFamily, read_rotation, read_sizes
 

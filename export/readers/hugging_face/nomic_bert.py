@@ -6,9 +6,7 @@ from typing import Any
 from export.readers.common.decoders.family import QUERY_KEY_VALUE, head_size
 from export.readers.common.options import Options
 from export.readers.common.rope import rope_section
-from export.readers.common.shapes import (
-    read_activation,
-)
+from export.readers.common.shapes import read_activation
 from export.readers.common.weights import Names, Table
 from export.readers.hugging_face.rotary_encoders import RotaryFamily, read_rotation, read_sizes
 

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from export.readers.common.decoders.family import head_size, num_layers
+from export.readers.common.language_model_shapes import NORMS
 from export.readers.common.options import MOST_POSITIONS, Options
 from export.readers.common.rope import Rotary, read_rotary
 from export.readers.common.shapes import (
-    NORMS,
     Shapes,
     attention_shapes,
     linear_shapes,

@@ -13,9 +13,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from export.readers.common.options import Options
-from export.readers.common.shapes import (
-    Shapes,
-)
+from export.readers.common.shapes import Shapes
 from export.readers.common.weights import (
     Computed,
     Names,

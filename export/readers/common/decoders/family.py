@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from export.readers.common.language_model_shapes import language_model_shapes
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.shapes import language_model_shapes, read_activation
+from export.readers.common.shapes import read_activation
 from export.readers.common.weights import (
     Table,
     TensorReference,
