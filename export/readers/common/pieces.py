@@ -39,7 +39,7 @@ def using_library(subject: str) -> Iterator[None]:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises TokenizerError for a name that is no Unicode text, as JSON and pickles may hold."""
+    """Raise TokenizerError for a name that is no Unicode text, as JSON and pickles may hold."""
     for name in names:
         try:
             name.encode()
@@ -51,7 +51,7 @@ SPACE = "\u2581"  # stands for a space in the names of pieces
 MOST_SPACES = 2**16  # more than any text begins with
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """Names types of pieces: of sentencepiece_model.proto and `tokenizer.ggml.token_type` alike."""
 
     NORMAL = 1
@@ -63,19 +63,19 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Piece:
+class ModelPiece:
     name: str
     score: float
-    kind: Kind
+    kind: PieceKind
 
     @property
     def is_text(self) -> bool:
         """Return whether a text can become this piece."""
-        return self.kind in {Kind.NORMAL, Kind.USER_DEFINED}
+        return self.kind in {PieceKind.NORMAL, PieceKind.USER_DEFINED}
 
 
 @dataclass(frozen=True)
-class Spelling:
+class TextNormalization:
     """The changes to a text before it is split into pieces, undone afterwards.
 
     charsmap: sentencepiece's compiled normalisation rules; empty if there are none.
@@ -91,17 +91,17 @@ class Spelling:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SentencePieceModel:
     """A sentencepiece model. has_bytes: what is in no piece becomes its UTF-8 bytes."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[ModelPiece]
     is_bpe: bool
     has_bytes: bool
-    spelling: Spelling
+    spelling: TextNormalization
 
 
 @dataclass(frozen=True)
-class Order:
+class PieceOrder:
     """The ids of pieces in a model, if they differ from their numbers in the file.
 
     ids: by name. Other pieces are unknown to the model; a name that is no piece is never found in a
@@ -117,8 +117,8 @@ class Order:
     unknown: str | None = None
 
 
-def tokenizer_from_pieces(source: Pieces, order: Order) -> bytes:
-    """`tokenizer.json`. Pieces that the order lacks come after all ids of the model, and BEYOND.
+def tokenizer_from_pieces(source: SentencePieceModel, order: PieceOrder) -> bytes:
+    """Return `tokenizer.json`. Pieces that the order lacks come after the model's ids and BEYOND.
 
     Raises TokenizerError.
     """
@@ -138,7 +138,7 @@ def tokenizer_from_pieces(source: Pieces, order: Order) -> bytes:
 class _Vocabulary:
     """All ids with their pieces."""
 
-    def __init__(self, source: Pieces, order: Order) -> None:
+    def __init__(self, source: SentencePieceModel, order: PieceOrder) -> None:
         self.source = source
         self.pieces = _by_name(source.pieces)
         ids = {name: i for i, name in enumerate(self.pieces)} if order.ids is None else order.ids
@@ -154,7 +154,7 @@ class _Vocabulary:
 
     @property
     def user_defined(self) -> list[str]:
-        return [name for name in self.names if self._kind(name) == Kind.USER_DEFINED]
+        return [name for name in self.names if self._kind(name) == PieceKind.USER_DEFINED]
 
     @property
     def has_foreign(self) -> bool:
@@ -164,38 +164,38 @@ class _Vocabulary:
     def is_foreign(self, name: str) -> bool:
         kind = self._kind(name)
         is_known = self._is_special(name) or name == BEYOND
-        is_hidden = kind == Kind.UNUSED or (kind is None and not is_known)
+        is_hidden = kind == PieceKind.UNUSED or (kind is None and not is_known)
         return is_hidden and not self.source.is_bpe
 
-    def _kind(self, name: str) -> Kind | None:
+    def _kind(self, name: str) -> PieceKind | None:
         return self.pieces[name].kind if name in self.pieces else None
 
     def _is_special(self, name: str) -> bool:
         is_named = name in self._specials or name.startswith(_HOLE)
-        return is_named or self._kind(name) in {Kind.CONTROL, Kind.UNKNOWN}
+        return is_named or self._kind(name) in {PieceKind.CONTROL, PieceKind.UNKNOWN}
 
 
 _HOLE = "<no token "  # an id between others that stands for nothing
 
 
-def _by_name(pieces: Iterable[Piece]) -> dict[str, Piece]:
-    """Raises TokenizerError for a name that two have."""
-    table: dict[str, Piece] = {}
+def _by_name(pieces: Iterable[ModelPiece]) -> dict[str, ModelPiece]:
+    """Raise TokenizerError for a name that two have."""
+    table: dict[str, ModelPiece] = {}
     for piece in pieces:
         if table.setdefault(piece.name, piece) is not piece:
             raise TokenizerError([f"two tokens are called {piece.name!r}"])
     return table
 
 
-def _unknown_name(pieces: Iterable[Piece]) -> str:
-    names = [piece.name for piece in pieces if piece.kind == Kind.UNKNOWN]
+def _unknown_name(pieces: Iterable[ModelPiece]) -> str:
+    names = [piece.name for piece in pieces if piece.kind == PieceKind.UNKNOWN]
     if not names:
         raise TokenizerError(["there is no unknown token"])
     return names[0]
 
 
 def _names_by_id(ids: Mapping[str, int]) -> list[str]:
-    """Raises TokenizerError for an id that two have, or that leaves most ids without a name."""
+    """Raise TokenizerError for an id that two have, or that leaves most ids without a name."""
     check_names(ids)
     names = {token_id: name for name, token_id in ids.items()}
     size = max(names, default=-1) + 1
@@ -207,7 +207,7 @@ def _names_by_id(ids: Mapping[str, int]) -> list[str]:
 def _unigram(vocabulary: _Vocabulary) -> models.Unigram:
     """Each piece with its logarithmic probability; those of specials count for nothing."""
     pieces = vocabulary.pieces
-    scores = [piece.score for piece in pieces.values() if piece.kind == Kind.NORMAL]
+    scores = [piece.score for piece in pieces.values() if piece.kind == PieceKind.NORMAL]
     highest = max(scores, default=0.0)
     entries = []
     for name in vocabulary.names:
@@ -216,7 +216,7 @@ def _unigram(vocabulary: _Vocabulary) -> models.Unigram:
             entries.append((" " + name, 0.0))
         elif piece is None or not piece.is_text:
             entries.append((name, 0.0))
-        elif piece.kind == Kind.USER_DEFINED:  # unigram_model.cc, EncodeOptimized
+        elif piece.kind == PieceKind.USER_DEFINED:  # unigram_model.cc, EncodeOptimized
             entries.append((name, len(name.encode()) * highest - 0.1))
         else:
             entries.append((name, piece.score))
@@ -237,7 +237,7 @@ def _bpe(vocabulary: _Vocabulary) -> models.BPE:
 def _merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     """Every way to make a piece of two, the pieces with the highest scores first."""
     rank = {name: token_id for token_id, name in enumerate(vocabulary.names)}
-    mergeable = {p.name: p for p in vocabulary.pieces.values() if p.kind == Kind.NORMAL}
+    mergeable = {p.name: p for p in vocabulary.pieces.values() if p.kind == PieceKind.NORMAL}
     merges = []
     for name, piece in mergeable.items():
         halves = ((name[:end], name[end:]) for end in range(1, len(name)))
@@ -247,7 +247,7 @@ def _merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     return [(left, right) for *_, left, right in sorted(merges)]
 
 
-def _normalizer(spelling: Spelling, user_symbols: Sequence[str]) -> normalizers.Normalizer:
+def _normalizer(spelling: TextNormalization, user_symbols: Sequence[str]) -> normalizers.Normalizer:
     """own: symbols that are looked for in normalised text, after being normalised themselves: which
     must not put a space before them.
     """
@@ -307,7 +307,7 @@ def _cut(name: str, pairs: set[str], texts: set[str]) -> str:
     return f"{re.escape(name[:place])}(?={re.escape(name[place:])})"
 
 
-def _decoder(source: Pieces, has_foreign: bool) -> decoders.Decoder:
+def _decoder(source: SentencePieceModel, has_foreign: bool) -> decoders.Decoder:
     spelling = source.spelling
     steps: list[Any] = []
     if has_foreign:

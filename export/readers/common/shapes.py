@@ -57,7 +57,7 @@ def norm_shapes(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
 
 
 def repeat_layers(layers: str, number: int, layer: Shapes) -> Shapes:
-    """Return the weights of `number` layers that are alike."""
+    """Return the shapes of `number` layers that are alike."""
     return {f"{layers}.{n}.{name}": shape for n in range(number) for name, shape in layer.items()}
 
 
@@ -75,7 +75,7 @@ def vocabulary_shapes(
 
 
 def transformer_shapes(config: BaseTransformerConfig) -> Shapes:
-    """Return all weights of a Transformer for translation."""
+    """Return the shapes of all weights of a Transformer for translation."""
     weights = vocabulary_shapes(config, config.d_model, config.d_model)
     if config.imported.output_bias:
         weights["output_bias"] = (config.vocab_size,)
@@ -138,7 +138,7 @@ def _norms(config: BaseTransformerConfig, names: Iterable[str]) -> Shapes:
 
 
 def luong_shapes(config: LuongConfig) -> Shapes:
-    """Return the shapes of all weights."""
+    """Return the shapes of all weights of a recurrent translator."""
     dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
     weights = vocabulary_shapes(config, config.embedding_dim, readout)
     weights |= {"output_bias": (config.vocab_size,)} | _encoder(config)
@@ -160,7 +160,7 @@ def luong_shapes(config: LuongConfig) -> Shapes:
 
 
 def _encoder(config: LuongConfig) -> Shapes:
-    """Return the encoder's; each direction has its part of a vector."""
+    """Return the shapes of the encoder and the bridge; each direction has its part of a vector."""
     weights: Shapes = {}
     dim = config.encoder_dim // config.num_directions
     gates = CELLS[config.cell].num_gates * dim

@@ -8,11 +8,11 @@ from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from export.readers.common.pieces import (
-    Kind,
-    Order,
-    Piece,
-    Pieces,
-    Spelling,
+    ModelPiece,
+    PieceKind,
+    PieceOrder,
+    SentencePieceModel,
+    TextNormalization,
     TokenizerError,
     tokenizer_from_pieces,
 )
@@ -47,16 +47,16 @@ def tokenizer_from_word_pieces(
     return tokenizer.to_str().encode()
 
 
-def tokenizer_from_sentencepiece(model: bytes, order: Order | None = None) -> bytes:
-    """`tokenizer.json` of a model file; ids as they are in it, unless ordered otherwise.
+def tokenizer_from_sentencepiece(model: bytes, order: PieceOrder | None = None) -> bytes:
+    """Return `tokenizer.json` of a model file; ids as they are in it, unless ordered otherwise.
 
     Raises TokenizerError.
     """
-    return tokenizer_from_pieces(read_pieces(model), order or Order())
+    return tokenizer_from_pieces(read_pieces(model), order or PieceOrder())
 
 
-def read_pieces(model: bytes) -> Pieces:
-    """Raises TokenizerError."""
+def read_pieces(model: bytes) -> SentencePieceModel:
+    """Raise TokenizerError."""
     file_format: Any = sentencepiece_model_pb2  # its classes are made at run time
     proto = file_format.ModelProto()
     try:
@@ -72,11 +72,11 @@ def read_pieces(model: bytes) -> Pieces:
     if not all(isinstance(p.piece, str) and isfinite(p.score) for p in proto.pieces):
         raise TokenizerError(["not a sentencepiece model: it has pieces that are no text"])
     _check_rules(normalizer)
-    return Pieces(
-        [Piece(piece.piece, piece.score, Kind(piece.type)) for piece in proto.pieces],
+    return SentencePieceModel(
+        [ModelPiece(piece.piece, piece.score, PieceKind(piece.type)) for piece in proto.pieces],
         is_bpe=trainer.model_type == _BPE,
         has_bytes=trainer.byte_fallback,
-        spelling=Spelling(
+        spelling=TextNormalization(
             charsmap=normalizer.precompiled_charsmap,
             adds_space=normalizer.add_dummy_prefix,
             space_is_suffix=trainer.treat_whitespace_as_suffix,
@@ -87,7 +87,7 @@ def read_pieces(model: bytes) -> Pieces:
 
 
 def _check_rules(normalizer: Any) -> None:
-    """Raises TokenizerError for normalisation rules that sentencepiece itself cannot read."""
+    """Raise TokenizerError for normalisation rules that sentencepiece itself cannot read."""
     try:
         SentencePieceNormalizer(normalizer_spec=normalizer).normalize("a")
     except RuntimeError as error:
@@ -99,13 +99,15 @@ def read_piece_ids(model: bytes) -> dict[str, int]:
     return {piece.name: i for i, piece in enumerate(read_pieces(model).pieces)}
 
 
-def fairseq_order(model: bytes, appended: Sequence[str] = ()) -> Order:
+def fairseq_order(model: bytes, appended: Sequence[str] = ()) -> PieceOrder:
     """Return the ids that fairseq gives the pieces of a file (mBART, NLLB, XLM-R): four special
     tokens, then the pieces of text.
     """
     special = ("<s>", "<pad>", "</s>", "<unk>")
     names = [
-        p.name for p in read_pieces(model).pieces if p.kind not in {Kind.CONTROL, Kind.UNKNOWN}
+        p.name
+        for p in read_pieces(model).pieces
+        if p.kind not in {PieceKind.CONTROL, PieceKind.UNKNOWN}
     ]
     ids = {name: token_id for token_id, name in enumerate((*special, *names))}
-    return Order(ids, special, appended, unknown="<unk>")
+    return PieceOrder(ids, special, appended, unknown="<unk>")

@@ -21,7 +21,7 @@ VOCABULARY = ("source_embedding.weight", "target_embedding.weight", "output.weig
 LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")  # its number
 
 
-class Tensors:
+class StoredTensors:
     """Stored tensors by name. Base models are saved without `prefix`, which the names given here
     begin with.
     """
@@ -145,7 +145,7 @@ class Table:
 
 
 def read_weights(
-    shapes: Mapping[str, Shape], table: Table, tensors: Tensors
+    shapes: Mapping[str, Shape], table: Table, tensors: StoredTensors
 ) -> dict[str, WeightReader]:
     """Return a reader for each weight, with its shape checked. Weights are read later."""
     tensors.prefix = table.prefix
@@ -157,7 +157,9 @@ def read_weights(
     return weights
 
 
-def tensor_names(shapes: Mapping[str, Shape], table: Table, tensors: Tensors) -> dict[str, str]:
+def tensor_names(
+    shapes: Mapping[str, Shape], table: Table, tensors: StoredTensors
+) -> dict[str, str]:
     """Return the file's name of each weight that it holds."""
     lookup = _Lookup(table, tensors)
     names = {ours: lookup.their_name(ours) for ours in shapes}
@@ -177,7 +179,7 @@ def scale_by(factor: float) -> Change:
 class _Lookup:
     """Looks the weights of one model up in a table."""
 
-    def __init__(self, table: Table, tensors: Tensors) -> None:
+    def __init__(self, table: Table, tensors: StoredTensors) -> None:
         self._table, self._tensors = table, tensors
         keys = {key: (key,) if isinstance(key, str) else key for key in table.names}
         self._keys = {name: key for key, names in keys.items() for name in names}

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from export.readers.common.pieces import (
     SPACE,
-    Order,
+    PieceOrder,
     TokenizerError,
     check_names,
 )
@@ -24,7 +24,7 @@ CODES = ("bpecodes*", "*codes", "code", "*.bpe")
 def tokenizer_from_words(
     words: Sequence[str], unknown: str, special: Sequence[str], codes: str | None = None
 ) -> bytes:
-    """`tokenizer.json` of words in the order of their ids. Raises TokenizerError.
+    """Return `tokenizer.json` of words in the order of their ids. Raises TokenizerError.
 
     codes: the text of a file of BPE codes, which cut words that are written whole; without them
     words are cut where a text has them cut, as "wor@@ ld".
@@ -99,7 +99,8 @@ def tokenizer_from_vocabulary(
     side: str,
     problems: list[str],
 ) -> bytes | None:
-    """`tokenizer.json` of `words`, in the order of their ids; None, and problems, if there is none.
+    """Return `tokenizer.json` of `words`, in the order of their ids; None, and problems, if there
+    is none.
 
     special: those of the words that are no text. side: "source" or "target", which a file's name
     begins with where each side has its own.
@@ -126,7 +127,7 @@ def _tokenizer_of_pieces(
         raise TokenizerError([f"it is of sentencepiece: its model is missing ({expected})"])
     ids = {word: token_id for token_id, word in enumerate(words)}
     return tokenizer_from_sentencepiece(
-        _read(path), Order(ids=ids, special=special, unknown=unknown)
+        _read(path), PieceOrder(ids=ids, special=special, unknown=unknown)
     )
 
 

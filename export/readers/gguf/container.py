@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
-from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 
 from export.readers.common.cursor import Cursor, MalformedFile
@@ -56,7 +55,7 @@ class Tensor:
     data: uint8 [rows, bytes of a row], mapped.
     """
 
-    kind: Kind
+    kind: GGMLQuantizationType
     shape: tuple[int, ...]
     data: Array
 
@@ -68,7 +67,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Container:
+class GGUFContainer:
     """fields: values by key: numbers, strings, lists of strings and arrays of numbers."""
 
     path: Path
@@ -105,8 +104,8 @@ class _TensorInfo:
     offset: int  # from the beginning of all data
 
 
-def read_container(path: Path) -> Container:
-    """Raises CheckpointError with all that is wrong."""
+def read_container(path: Path) -> GGUFContainer:
+    """Raise CheckpointError with all that is wrong."""
     try:
         memory = np.memmap(path, np.uint8, mode="r")
     except (OSError, ValueError) as error:
@@ -122,7 +121,7 @@ def read_container(path: Path) -> Container:
     tensors = _place(infos, memory, _data_start(cursor.offset, fields, problems), problems)
     if problems:
         raise CheckpointError(path, problems)
-    return Container(path, fields, tensors)
+    return GGUFContainer(path, fields, tensors)
 
 
 class _Cursor(Cursor):
@@ -276,15 +275,33 @@ def shorten_list(names: list[str]) -> str:
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-FLOATS = frozenset({Kind.F32, Kind.F16, Kind.BF16})
+FLOATS = frozenset({GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16})
 # Up to 16 levels at equal distances: a scale and an offset for 32 weights, or for 16 (Q2_K, Q3_K).
-FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q3_K, Kind.Q2_K})
-EIGHT_BITS = frozenset({Kind.Q8_0, Kind.Q5_0, Kind.Q5_1, Kind.Q5_K, Kind.Q6_K})
-UNEVEN = frozenset({Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4})  # 16 levels at other distances
+FOUR_BITS = frozenset(
+    {
+        GGMLQuantizationType.Q4_0,
+        GGMLQuantizationType.Q4_1,
+        GGMLQuantizationType.Q4_K,
+        GGMLQuantizationType.Q3_K,
+        GGMLQuantizationType.Q2_K,
+    }
+)
+EIGHT_BITS = frozenset(
+    {
+        GGMLQuantizationType.Q8_0,
+        GGMLQuantizationType.Q5_0,
+        GGMLQuantizationType.Q5_1,
+        GGMLQuantizationType.Q5_K,
+        GGMLQuantizationType.Q6_K,
+    }
+)
+UNEVEN = frozenset(
+    {GGMLQuantizationType.IQ4_NL, GGMLQuantizationType.IQ4_XS, GGMLQuantizationType.MXFP4}
+)  # 16 levels at other distances
 READABLE = FLOATS | FOUR_BITS | EIGHT_BITS | UNEVEN
 
 
-def count_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
+def count_bits(kinds: Iterable[GGMLQuantizationType]) -> Literal[4, 8] | None:
     """Return the number of bits that keeps matrices of these kinds: 4 for levels at equal
     distances, else 8.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.byte_level import SPLITTINGS
+from export.readers.common.byte_level import PRE_TOKENIZATIONS
 from export.readers.common.chat_templates import DEFAULT, merge_templates
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
@@ -209,7 +209,7 @@ def _is_sentencepiece(metadata: Options) -> bool:
 
 
 def _begins_with_bos(metadata: Options) -> bool:
-    splitting = SPLITTINGS.get(metadata.word("tokenizer.ggml.pre", ""))
+    splitting = PRE_TOKENIZATIONS.get(metadata.word("tokenizer.ggml.pre", ""))
     return _is_sentencepiece(metadata) or (splitting is not None and splitting.begins_with_bos)
 
 

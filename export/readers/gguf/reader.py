@@ -15,7 +15,7 @@ from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.language_model_shapes import language_model_shapes
 from export.readers.common.options import Options, unused_notes
 from export.readers.common.rope import limit_context
-from export.readers.common.weights import Computed, Table, Tensors, read_weights
+from export.readers.common.weights import Computed, StoredTensors, Table, read_weights
 from export.readers.gguf.architectures import (
     ARCHITECTURES,
     FUSED,
@@ -24,7 +24,7 @@ from export.readers.gguf.architectures import (
     Architecture,
     experts,
 )
-from export.readers.gguf.container import MAGIC, Container, count_bits, read_container
+from export.readers.gguf.container import MAGIC, GGUFContainer, count_bits, read_container
 from export.readers.gguf.metadata import ROPE_TABLES, WITHOUT_EFFECT, configuration, conventions
 from export.readers.gguf.tokenizer import tokenizer_from_gguf
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
@@ -73,16 +73,18 @@ def read_checkpoint(path: Path, context_length: int | None = None) -> Checkpoint
     return add_notes(checkpoint, [*notes, *unused_notes(metadata, WITHOUT_EFFECT)])
 
 
-def _bits(container: Container) -> Literal[4, 8] | None:
+def _bits(container: GGUFContainer) -> Literal[4, 8] | None:
     """Return the number of bits of the layers' matrices; embedding tables have 8 or more."""
     layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
     return count_bits([tensor.kind for tensor in layers if len(tensor.shape) >= 2])
 
 
-def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
+def _model(
+    container: GGUFContainer, options: Options, kind: Architecture
+) -> tuple[AnyConfig, Arrays]:
     """Read it; options in Hugging Face's words go through the reader of their families."""
     problems, family = options.problems, FAMILIES[options.word("model_type")]
-    tensors = Tensors(container.stored_tensors(), problems)
+    tensors = StoredTensors(container.stored_tensors(), problems)
     try:
         config: Any = parse_config(family.configure(options))
     except ModelConfigError as error:
@@ -106,7 +108,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def file_card(container: Container) -> bytes:
+def file_card(container: GGUFContainer) -> bytes:
     """Write name, kind, licence and types of tensors in Markdown, as far as the file says them."""
     path, fields = container.path, container.fields
     kinds = Counter(tensor.kind.name for tensor in container.tensors.values())

@@ -41,7 +41,7 @@ POOLERS = ("gelu", "relu", "tanh")
 
 
 @dataclass(frozen=True)
-class Scores:
+class DisentangledScores:
     """The terms of scores: content to position (c2p), position to content (p2c), or both.
 
     max_distance: what the buckets of offsets reach; None: each has one offset.
@@ -78,7 +78,7 @@ class Scores:
 
 
 def read_deberta(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.config.default_to(**FAMILY.defaults)
     scores = _scores(folder.config, _farthest(folder.config))
     folder.config.only("talking_head", False)
@@ -100,7 +100,7 @@ def read_deberta(folder: Folder) -> Checkpoint:
 
 
 def read_deberta_v2(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     options = folder.config
     options.default_to(**FAMILY.defaults)
     farthest, buckets = _farthest(options), int(options.number("position_buckets", -1))
@@ -158,7 +158,10 @@ def _side_by_side(weight: Array) -> Array:
 
 
 def _read(
-    folder: Folder, scores: Scores, special_names: Names, convolution: dict[str, Any] | None = None
+    folder: Folder,
+    scores: DisentangledScores,
+    special_names: Names,
+    convolution: dict[str, Any] | None = None,
 ) -> Checkpoint:
     options = folder.config
     for name in ("embedding_size", "pooler_hidden_size"):
@@ -174,7 +177,7 @@ def _read(
         folder.tensors.ignore(r"(deberta\.)?embeddings\.position_embeddings\.weight")
     family = replace(
         FAMILY,
-        own=special_names,
+        special_names=special_names,
         squashing=options.word("pooler_hidden_act", "gelu"),
         has_positions=has_positions,
         distances=lambda _: scores.section,
@@ -188,7 +191,7 @@ def _farthest(options: Options) -> int:
     return farthest if farthest > 0 else options.integer("max_position_embeddings")
 
 
-def _scores(options: Options, num_buckets: int) -> Scores:
+def _scores(options: Options, num_buckets: int) -> DisentangledScores:
     if not options.flag("relative_attention", False):
         options.refuse("relative_attention", "must be true")
     kinds = options.get("pos_att_type", "")
@@ -196,14 +199,14 @@ def _scores(options: Options, num_buckets: int) -> Scores:
     if sorted(terms) not in (["c2p"], ["p2c"], ["c2p", "p2c"]):
         options.refuse("pos_att_type", "must be c2p, p2c or both")
     dim, num_heads = (options.integer(name) for name in ("hidden_size", "num_attention_heads"))
-    return Scores(dim, num_heads, tuple(terms), num_buckets)
+    return DisentangledScores(dim, num_heads, tuple(terms), num_buckets)
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.lower().split("|"))
 
 
-def _table(scores: Scores) -> dict[str, Shape]:
+def _table(scores: DisentangledScores) -> dict[str, Shape]:
     """Return the tensor of the vectors of offsets."""
     return {"deberta.encoder.rel_embeddings.weight": (2 * scores.num_buckets, scores.dim)}
 
@@ -213,7 +216,7 @@ def _linear(name: str, dim: int) -> dict[str, Shape]:
 
 
 def _positions(
-    scores: Scores,
+    scores: DisentangledScores,
     keys: Mapping[str, Shape],
     queries: Mapping[str, Shape],
     epsilon: float | None = None,
@@ -243,7 +246,7 @@ def _normalise(x: Array, epsilon: float) -> Array:
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(epsilon))
 
 
-def _split_heads(weight: Array, scores: Scores) -> Array:
+def _split_heads(weight: Array, scores: DisentangledScores) -> Array:
     """Put queries, keys and values of all heads one after the other, of heads with all three."""
     heads = weight.reshape(scores.num_heads, 3, -1, scores.dim).swapaxes(0, 1)
     factors = np.array([scores.shrinking, 1, 1], np.float32)[:, None, None, None]

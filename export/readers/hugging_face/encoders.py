@@ -73,7 +73,7 @@ OTHER_VECTORS = ("colbert_linear.pt", "sparse_linear.pt")
 
 
 def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.config.default_to(**family.defaults)
     for name, value in family.fixed.items():
         folder.config.only(name, value)

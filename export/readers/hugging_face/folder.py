@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 from export.readers.common.checkpoint_files import add_notes, checkpoint_files, write_card
 from export.readers.common.options import Options, read_options, unused_notes
 from export.readers.common.torch_files import LazyArray, read_torch
-from export.readers.common.weights import Tensors, WeightReader
+from export.readers.common.weights import StoredTensors, WeightReader
 from export.readers.hugging_face.config_keys import KEYS, OF_CONFIG, OF_GENERATION, OF_TOKENIZER
 from export.readers.hugging_face.tokenizers import (
     Tokenizers,
@@ -53,7 +53,7 @@ class Folder:
     generation: Options
     tokenizer: Options
     tokenizers: Tokenizers | None
-    tensors: Tensors
+    tensors: StoredTensors
     problems: list[str]
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
@@ -72,10 +72,12 @@ class Folder:
         except ModelConfigError as error:
             # Values that took the place of bad ones may not fit together.
             is_explained = any(problem.startswith(CONFIG_FILE) for problem in self.problems)
-            problems = [] if is_explained else [f"{CONFIG_FILE}: {each}" for each in error.problems]
+            problems = (
+                [] if is_explained else [f"{CONFIG_FILE}: {problem}" for problem in error.problems]
+            )
             self.problems.extend(problems)
             self.fail()
-        if not self.tensors or any(each.startswith(CONFIG_FILE) for each in self.problems):
+        if not self.tensors or any(problem.startswith(CONFIG_FILE) for problem in self.problems):
             self.fail()
         return config
 
@@ -128,7 +130,7 @@ def open_folder(path: Path) -> Folder:
         read_options(path / "generation_config.json", problems),
         read_options(path / "tokenizer_config.json", problems),
         read_tokenizers(path, problems),
-        Tensors(stored_tensors(path, problems), problems),
+        StoredTensors(stored_tensors(path, problems), problems),
         problems,
     )
 

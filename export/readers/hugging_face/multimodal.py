@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from export.readers.common.options import Options
-from export.readers.common.weights import Tensors
+from export.readers.common.weights import StoredTensors
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder
 
 # model_type -> what `text_config` need not say
@@ -61,7 +61,7 @@ def extract_language_model(folder: Folder) -> Folder:
     return replace(
         folder,
         config=Options(CONFIG_FILE, values, folder.problems),
-        tensors=Tensors(texts, folder.problems),
+        tensors=StoredTensors(texts, folder.problems),
         notes=[*folder.notes, note],
     )
 

@@ -96,7 +96,7 @@ def read_parts(folder: Folder, template_of: Callable[[Folder], Template]) -> Tex
 
 
 def read_rotary_encoder(family: RotaryFamily, folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     parts = read_parts(folder, partial(read_template, num_separators=1))
     folder, options, modules = parts.folder, parts.folder.config, parts.modules
     options.use(*OF_OTHER_HEADS)

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, normalizers
 
 from export.readers.common.options import Options, read_options
-from export.readers.common.weights import Tensors, WeightReader
+from export.readers.common.weights import StoredTensors, WeightReader
 from export.readers.hugging_face.folder import Folder, stored_tensors
 from export.readers.hugging_face.tokenizers import encode, token_ids, token_text
 from models.files import read_json
@@ -123,7 +123,7 @@ def _add_dense(modules: Modules, path: Path, problems: list[str]) -> None:
     options.only("use_residual", False)
     for name in ("module_input_name", "module_output_name"):
         options.only(name, "sentence_embedding")
-    tensors = Tensors(stored_tensors(path, wrong), wrong)
+    tensors = StoredTensors(stored_tensors(path, wrong), wrong)
     number = len(modules.dense)
     modules.dense.append({"dim": sizes[0], "activation": activation or "none", "bias": bias})
     shapes = {"weight": tuple(sizes), **({"bias": (sizes[0],)} if bias else {})}
@@ -213,8 +213,8 @@ def read_template(folder: Folder, num_separators: int) -> Template:
     if len(texts) < len(encoding.ids):
         ids = tuple(encoding.ids)
         return Template(ids[: texts[0]], ids[end:second], ids[texts[-1] + 1 :])
-    known = token_ids(source)
-    cls, sep = (special_id(folder, names, known) for names in MARKS)
+    tokens = token_ids(source)
+    cls, sep = (special_id(folder, names, tokens) for names in MARKS)
     return Template((cls,), (sep,) * num_separators, (sep,))
 
 

@@ -16,9 +16,9 @@ from export.readers.common.shapes import Shapes, attention_shapes, gated_shapes,
 from export.readers.common.weights import (
     Change,
     Shape,
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     WeightReader,
     read_weights,
     scale_by,
@@ -51,7 +51,7 @@ IGNORED = (r".*rotary_emb\.inv_freq",)
 
 
 def read_t5gemma(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.check_head("ForConditionalGeneration")
     if "chat_template" in folder.tokenizer or (folder.path / "chat_template.jinja").is_file():
         folder.notes.append(NO_CHAT)
@@ -155,7 +155,7 @@ def _layer(stack: str, config: Any) -> Layer:
 
 
 def _weights(
-    config: Any, sections: Mapping[str, Options], tensors: Tensors
+    config: Any, sections: Mapping[str, Options], tensors: StoredTensors
 ) -> dict[str, WeightReader]:
     """Norms add 1 to their weights. Query weights are scaled where scores are not divided by
     sqrt(head_size), and so are the encoder's embeddings.

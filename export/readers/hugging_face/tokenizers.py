@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from export.readers.common.byte_level import byte_level_bpe
-from export.readers.common.pieces import Order, TokenizerError, using_library
+from export.readers.common.pieces import PieceOrder, TokenizerError, using_library
 from export.readers.common.tokenizers import (
     fairseq_order,
     read_piece_ids,
@@ -63,7 +63,7 @@ _DECODERS = {
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """`tokenizer.json` of the source, or of both sides; of the target, if it has its own."""
+    """Return `tokenizer.json` of the source, or of both sides; of the target, if it has its own."""
 
     source: bytes
     target: bytes | None = None
@@ -244,7 +244,7 @@ def _marian_side(files: _Files, model: str, vocabulary: str) -> bytes:
     """Language tokens are written >>fra<<."""
     ids = files.ids(vocabulary)
     languages = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
-    order = Order(ids, (*_SPECIAL, *files.roles, *languages), unknown="<unk>")
+    order = PieceOrder(ids, (*_SPECIAL, *files.roles, *languages), unknown="<unk>")
     return tokenizer_from_sentencepiece(files.bytes(model), order)
 
 
@@ -252,7 +252,7 @@ def _m2m_100(files: _Files) -> bytes:
     ids = files.ids("vocab.json")
     names = [f"__{language}__" for language in M2M_100]
     languages = [name for name in files.additional if name not in ids] or names
-    order = Order(ids, (*_SPECIAL, *files.roles), languages, unknown="<unk>")
+    order = PieceOrder(ids, (*_SPECIAL, *files.roles), languages, unknown="<unk>")
     return tokenizer_from_sentencepiece(files.bytes("sentencepiece.bpe.model"), order)
 
 
@@ -281,7 +281,7 @@ def _t5(files: _Files) -> bytes:
     if type(number) is not int or not 0 <= number <= 10_000:
         raise TokenizerError([f"tokenizer_config.json: extra_ids {number!r} is not a number"])
     extra = [f"<extra_id_{i}>" for i in reversed(range(number))]
-    return tokenizer_from_sentencepiece(files.bytes("spiece.model"), Order(appended=extra))
+    return tokenizer_from_sentencepiece(files.bytes("spiece.model"), PieceOrder(appended=extra))
 
 
 def _pegasus(files: _Files) -> bytes:
@@ -292,12 +292,12 @@ def _pegasus(files: _Files) -> bytes:
     gaps = ["<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
     names = [*read_piece_ids(model)][2:]  # the first ones are padding and the end
     ids = {name: i for i, name in enumerate(["<pad>", "</s>", *gaps, *names])}
-    return tokenizer_from_sentencepiece(model, Order(ids, ("<pad>", "</s>", *gaps)))
+    return tokenizer_from_sentencepiece(model, PieceOrder(ids, ("<pad>", "</s>", *gaps)))
 
 
 def _deberta(files: _Files) -> bytes:
     """DeBERTa v2's and v3's, with BERT's special tokens among the pieces."""
-    return tokenizer_from_sentencepiece(files.bytes("spm.model"), Order(special=_BERT_SPECIAL))
+    return tokenizer_from_sentencepiece(files.bytes("spm.model"), PieceOrder(special=_BERT_SPECIAL))
 
 
 def _llama(files: _Files) -> bytes:

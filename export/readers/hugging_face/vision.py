@@ -56,7 +56,7 @@ IGNORED = (
 
 
 def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.check_head("VisionEncoderDecoderModel")
     encoder, decoder = folder.config.section("encoder"), folder.config.section("decoder")
     classes, family = _find_family(CLASS_TOKENS, encoder), _find_family(DECODERS, decoder)
@@ -123,7 +123,7 @@ def _decoding(folder: Folder, encoder: Options, decoder: Options) -> Decoding:
     return Decoding(folder, default_start="bos_token_id")
 
 
-def _is_tied(folder: Folder, decoder: Options, family: "Decoder") -> bool:
+def _is_tied(folder: Folder, decoder: Options, family: "VisionDecoder") -> bool:
     """If an output table is stored with other numbers, it is used, as in transformers 5."""
     table, output = f"{family.table}.weight", f"{family.output}.weight"
     is_tied = decoder.flag("tie_word_embeddings", True)
@@ -205,7 +205,7 @@ def _with_tokens(positions: Array, *tokens: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Decoder:
+class VisionDecoder:
     """A family of decoders. configure: makes options of ours. names: of all weights but tables of
     words. table, output: these. keys_values: their names of cross-attention's keys and values; of
     two in one tensor, [in, out], the first half are keys.
@@ -355,14 +355,14 @@ def _trocr_names(config: VisionTransformerConfig, decoder: Options) -> Names:
     return {**names, "decoder.positions.weight": positions}
 
 
-GPT2 = Decoder(
+GPT2 = VisionDecoder(
     _configure_gpt2,
     _gpt2_names,
     "decoder.transformer.wte",
     "decoder.lm_head",
     ("decoder.transformer.h.*.crossattention.c_attn",),
 )
-TROCR = Decoder(
+TROCR = VisionDecoder(
     _configure_trocr,
     _trocr_names,
     f"{_TROCR}.embed_tokens",

@@ -17,9 +17,9 @@ from export.readers.common.shapes import Shapes
 from export.readers.common.weights import (
     Computed,
     Names,
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     read_weights,
     tensor_names,
 )
@@ -53,7 +53,7 @@ class MarianWeights(ABC, Generic[C]):
     ) -> None:
         """unk: is never produced, as in Marian; None where there is no such token."""
         self._items, self._config, self._options, self._unk = items, config, options, unk
-        tensors = Tensors(
+        tensors = StoredTensors(
             {name: item.as_tensor() for name, item in items.items()}, options.problems
         )
         shapes, table = self._shapes(), self._table()

@@ -13,7 +13,7 @@ from export.readers.common.checkpoint_files import checkpoint_files, write_card
 from export.readers.common.options import Options, limit_split_tokens
 from export.readers.common.shapes import STACKS, Shapes
 from export.readers.common.torch_files import LazyArray
-from export.readers.common.weights import Names, Table, Tensors, read_weights
+from export.readers.common.weights import Names, StoredTensors, Table, read_weights
 from export.readers.common.word_tokenizers import tokenizer_from_vocabulary
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
@@ -121,7 +121,7 @@ class ToolkitReader:
             for name, tensor in tensors.items()
             if isinstance(tensor, LazyArray | Stored)
         }
-        self.tensors = Tensors(stored, self.problems)
+        self.tensors = StoredTensors(stored, self.problems)
 
     def read(self) -> Checkpoint:
         """Return the checkpoint, its weights still unread. Raises CheckpointError with every

@@ -12,9 +12,9 @@ from export.readers.common.language_model_shapes import language_model_shapes
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import read_activation
 from export.readers.common.weights import (
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     WeightReader,
     read_weights,
 )
@@ -35,7 +35,7 @@ class LanguageFamily(NamedTuple):
     table: Callable[[Options, Any], Table]
     context_length: int | None = None
 
-    def has_own_output(self, options: Options, config: Any, tensors: Tensors) -> bool:
+    def has_own_output(self, options: Options, config: Any, tensors: StoredTensors) -> bool:
         """Return whether the output layer has a table of its own, with other numbers than the
         embedding.
         """
@@ -43,7 +43,9 @@ class LanguageFamily(NamedTuple):
         tensors.prefix = table.prefix
         return tensors.differ(*(f"{name}.weight" for name in _vocabulary(table)))
 
-    def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
+    def weights(
+        self, options: Options, config: Any, tensors: StoredTensors
+    ) -> dict[str, WeightReader]:
         """Return readers of all weights. Problems are collected."""
         table = self.table(options, config)
         if config.tied_embeddings:  # under either name

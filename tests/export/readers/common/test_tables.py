@@ -8,9 +8,9 @@ from export.readers.common.weights import (
     Merged,
     Names,
     Shape,
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     read_weights,
     scale_by,
     tensor_names,
@@ -21,11 +21,11 @@ MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 VECTOR = np.arange(2, dtype=np.float32)
 
 
-def tensors(problems: list[str], **arrays: Array) -> Tensors:
+def tensors(problems: list[str], **arrays: Array) -> StoredTensors:
     """By name; a double underscore is a dot."""
     named = {name.replace("__", "."): array for name, array in arrays.items()}
     kinds = {"float32": "F32", "int32": "I32"}
-    return Tensors(
+    return StoredTensors(
         {
             name: Stored(kinds[array.dtype.name], array.shape, array.copy)
             for name, array in named.items()
