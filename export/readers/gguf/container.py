@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from gguf.constants import GGML_QUANT_SIZES, GGUFValueType
+from gguf.constants import GGMLQuantizationType as TensorType
 from gguf.quants import dequantize
 
 from export.readers.common.cursor import Cursor, MalformedFile
@@ -55,7 +56,7 @@ class Tensor:
     data: uint8 [rows, bytes of a row], mapped.
     """
 
-    kind: GGMLQuantizationType
+    kind: TensorType
     shape: tuple[int, ...]
     data: Array
 
@@ -242,7 +243,7 @@ def _place(
             beyond.append(info.name)
             continue
         data = memory[first:last].reshape(num_rows, size)
-        tensors[info.name] = Tensor(GGMLQuantizationType(info.kind), shape, data)
+        tensors[info.name] = Tensor(TensorType(info.kind), shape, data)
     if beyond:
         problems.append(
             f"is cut short or damaged: it ends at byte {len(memory)}, before the data of"
@@ -254,7 +255,7 @@ def _place(
 def _row_bytes(info: _TensorInfo, problems: list[str]) -> int | None:
     """Bytes of the fastest axis; None with a problem where the tensor cannot be read."""
     try:
-        kind = GGMLQuantizationType(info.kind)
+        kind = TensorType(info.kind)
     except ValueError:
         problems.append(f"{info.name}: has the unknown tensor type {info.kind}")
         return None
@@ -275,33 +276,33 @@ def shorten_list(names: list[str]) -> str:
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-FLOATS = frozenset({GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16})
+FLOATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 # Up to 16 levels at equal distances: a scale and an offset for 32 weights, or for 16 (Q2_K, Q3_K).
 FOUR_BITS = frozenset(
     {
-        GGMLQuantizationType.Q4_0,
-        GGMLQuantizationType.Q4_1,
-        GGMLQuantizationType.Q4_K,
-        GGMLQuantizationType.Q3_K,
-        GGMLQuantizationType.Q2_K,
+        TensorType.Q4_0,
+        TensorType.Q4_1,
+        TensorType.Q4_K,
+        TensorType.Q3_K,
+        TensorType.Q2_K,
     }
 )
 EIGHT_BITS = frozenset(
     {
-        GGMLQuantizationType.Q8_0,
-        GGMLQuantizationType.Q5_0,
-        GGMLQuantizationType.Q5_1,
-        GGMLQuantizationType.Q5_K,
-        GGMLQuantizationType.Q6_K,
+        TensorType.Q8_0,
+        TensorType.Q5_0,
+        TensorType.Q5_1,
+        TensorType.Q5_K,
+        TensorType.Q6_K,
     }
 )
 UNEVEN = frozenset(
-    {GGMLQuantizationType.IQ4_NL, GGMLQuantizationType.IQ4_XS, GGMLQuantizationType.MXFP4}
+    {TensorType.IQ4_NL, TensorType.IQ4_XS, TensorType.MXFP4}
 )  # 16 levels at other distances
 READABLE = FLOATS | FOUR_BITS | EIGHT_BITS | UNEVEN
 
 
-def count_bits(kinds: Iterable[GGMLQuantizationType]) -> Literal[4, 8] | None:
+def count_bits(kinds: Iterable[TensorType]) -> Literal[4, 8] | None:
     """Return the number of bits that keeps matrices of these kinds: 4 for levels at equal
     distances, else 8.
     """
