@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from export.bundling.decoding import decode
 from export.bundling.parity import Parity, RecordedParity
-from export.bundling.running import decode
 from export.bundling.verify import TranslationVerifier
 from export.bundling.writer import training_quality
 from models.checkpoint import Checkpoint, load_checkpoint

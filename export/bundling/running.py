@@ -4,13 +4,11 @@ The engine schedules; this only binds. Teacher forcing needs every row's log-pro
 position, which no request can ask of the engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isqrt
 
 import numpy as np
-from tqdm import tqdm
 
-from export.graph.blocks import OBSERVED
 from export.graph.writer import Array
 from serving.bundle.manifest import (
     ATTENDED,
@@ -31,13 +29,15 @@ from serving.bundle.manifest import (
 )
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
-from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.requests.request import FailedEvent, FinishedEvent, GenerationRequest, Picture
+from serving.requests.request import Picture
 
 SPAN_MULTIPLE = 16
+TEXTS_AT_ONCE = 16  # side by side
+
+Ids = list[list[int]]
 
 
 class GraphRows:
@@ -198,10 +198,6 @@ def pad_rows(rows: list[list[int]], length: int, pad: int) -> Array:
     return array
 
 
-TEXTS_AT_ONCE = 16  # side by side
-Ids = list[list[int]]
-
-
 class TextGraph:
     """One graph of a bundle, opened to run on texts."""
 
@@ -232,63 +228,3 @@ class TextGraph:
         inputs = {tensor.name: inputs_by_name[tensor.name] for tensor in self._spec.inputs}
         self._graph.bind(inputs, outputs)()
         return outputs
-
-
-SLOTS = 32
-
-
-def decode(bundle: Bundle, requests: Sequence[GenerationRequest]) -> list[list[int]]:
-    """Return the token ids of each request; all run in one batch. A beam search gives those of its
-    best hypothesis. Raises the engine's error if a request fails.
-
-    requests: with the ids "0", "1", ...
-    """
-    engine = Engine(bundle, EngineConfig(slots=SLOTS, max_waiting=None))
-    engine.submit(*requests)
-    rows: list[list[int]] = [[] for _ in requests]
-    with tqdm(total=len(requests), desc="decoding", unit="text", leave=False, disable=None) as bar:
-        while engine.has_work:
-            for event in engine.step():
-                if isinstance(event, FailedEvent):
-                    raise event.error
-                if isinstance(event, FinishedEvent):
-                    rows[int(event.request_id)] = event.best.tokens.ids
-                    bar.update()
-    return rows
-
-
-OUTLIER_ROWS = 8
-OUTLIER_STEPS = 24
-OUTLIER_FACTOR = 2.0  # of the median
-MOST_OUTLIERS = 64  # columns of a matrix
-EVEN_INPUTS = "attention.output"  # whose inputs are even enough: they gained nothing
-
-
-def find_outliers(bundle: Bundle) -> Mapping[str, Array]:
-    """Return the indices of each matrix's outlying inputs, by the matrix's name.
-
-    The bundle's step graph tells how large inputs are, as `export.graph.blocks` writes it if
-    asked to.
-    """
-    manifest = bundle.manifest
-    num_steps = min(OUTLIER_STEPS, manifest.limits.max_target_tokens)
-    ids = np.random.default_rng(0).integers(manifest.vocab_size, size=(num_steps, OUTLIER_ROWS))
-    rows, largest = GraphRows(bundle, [[]] * OUTLIER_ROWS), dict[str, Array]()
-    for step in ids.tolist():
-        rows.read([[token_id] for token_id in step])
-        for name, observed in rows.outputs.items():
-            if name.startswith(OBSERVED):
-                observed = observed.max(axis=0)
-                largest[name] = np.maximum(largest.get(name, observed), observed)
-    by_name = {name.removeprefix(OBSERVED): observed for name, observed in largest.items()}
-    return {
-        name: _outlying_columns(observed)
-        for name, observed in by_name.items()
-        if not name.endswith(EVEN_INPUTS)
-    }
-
-
-def _outlying_columns(largest: Array) -> Array:
-    """Number those of ``largest``, which is what each input came to at most."""
-    order = np.argsort(-largest, kind="stable")[:MOST_OUTLIERS]
-    return np.sort(order[largest[order] > OUTLIER_FACTOR * np.median(largest)])

@@ -12,14 +12,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from export.bundling.parity import LogpError, Parity, TestScores, TextAgreement
-from export.bundling.running import GraphRows, Ids, decode, pixel_values
+from export.bundling.parity import (
+    LogpError,
+    Parity,
+    TestScores,
+    TextAgreement,
+    VectorError,
+    VectorParity,
+)
+from export.bundling.running import TEXTS_AT_ONCE, GraphRows, Ids, TextGraph, pixel_values
 from export.graph.writer import Array
 from models.checkpoint import Checkpoint
+from models.configs.base import EncoderConfig, MaskedWordHead
+from models.data.corpus import read_text
 from models.data.tokenizer import encode_all, read_tokenizer
-from models.decoding import continue_batch, teacher_forced_log_probabilities, translate_all
+from models.decoding import (
+    continue_batch,
+    teacher_forced_log_probabilities,
+    translate_all,
+    vectors_of,
+)
 from models.errors import InputError
-from models.loading import load_module
+from models.loading import load_encoder, load_module
+from models.scores import add_special_tokens
 from serving.bundle.manifest import TOP_IDS, TOP_LOGP, Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
 from serving.requests.request import GenerationRequest, Picture
@@ -27,17 +42,10 @@ from serving.text.shortlist import Shortlist
 
 if TYPE_CHECKING:
     from models.scores import TestResult
-from export.bundling.parity import VectorError, VectorParity
-from export.bundling.running import TEXTS_AT_ONCE, TextGraph
-from models.configs.base import EncoderConfig, MaskedWordHead
-from models.data.corpus import read_text
-from models.decoding import vectors_of
-from models.loading import load_encoder
-from models.scores import add_special_tokens
 
 ROWS = 16  # compared side by side
 FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
-RANDOM_LENGTH = 24
+RANDOM_LENGTH = 24  # tokens of a random text, as of a sentence
 PROMPT_LENGTH = 32  # of a language model's test prompts
 NEW_TOKENS = 64  # of their continuations
 MASKED = 7  # one token of so many is masked, the first one among them
@@ -130,6 +138,7 @@ class TranslationVerifier:
         return self._force(sources, [self._target(draw(limit, size)) for _ in sources]).error
 
     def _on_pairs(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
+        from export.bundling.decoding import decode  # the engine: only texts are decoded
         from models.data.corpus import read_pairs
         from models.scores import score
 
@@ -163,6 +172,7 @@ class TranslationVerifier:
         return Parity(*errors, agreement, _compare_bleu(old, new), shortlisted, old.bleu_signature)
 
     def _on_prose(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
+        from export.bundling.decoding import decode  # the engine: only texts are decoded
         from models.data.corpus import read_documents
 
         documents = encode_all(self._source_tokenizer, read_documents(path))

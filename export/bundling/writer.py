@@ -3,21 +3,19 @@ the bundle before it is put in place.
 """
 
 import contextlib
-import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 from tqdm import tqdm
 
 from export.bundling.atomic_folder import atomic_folder
 from export.bundling.parity import AnyParity, RecordedParity
+from export.bundling.weight_file import WeightFile
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.choice import with_select
 from export.graph.model import ExportedModel, Weights
@@ -47,6 +45,10 @@ from serving.bundle.manifest import (
     Tokens,
 )
 from serving.bundle.opening import Bundle, open_bundle, read_dataclass, write_manifest
+from serving.bundle.validation import manifest_problems
+from serving.errors import BundleError
+
+Verify = Callable[[Checkpoint, Bundle], AnyParity]
 
 PRECISIONS = {
     Precision.FP32: "32-bit floating point",
@@ -142,44 +144,6 @@ def _language_ids(
     return {code: LanguageIds(**vars(ids)) for code, ids in ids_by_code.items()}
 
 
-WEIGHTS_FILE = "weights.bin"
-SMALL_BYTES = 1024  # tensors up to this size stay in the graph's own file
-ALIGNMENT = 4096  # of large tensors, so that ONNX Runtime can map them
-
-
-class WeightFile:
-    """A file of large tensors for all graphs of a bundle; equal tensors are stored once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._file = (folder / WEIGHTS_FILE).open("wb")
-        self._offsets: dict[tuple[str, bytes], int] = {}
-
-    def close(self) -> None:
-        self._file.close()
-
-    def store(self, name: str, array: Array) -> ir.TensorProtocol:
-        """Write the array, if it is large; nothing of it stays in memory then."""
-        if array.nbytes <= SMALL_BYTES:
-            return in_memory(name, array)
-        data = np.ascontiguousarray(array)
-        raw = data.reshape(-1).view(np.uint8).data  # bfloat16 has no buffer of its own
-        key = (data.dtype.name, hashlib.sha256(raw).digest())
-        if key not in self._offsets:
-            self._file.seek(-self._file.tell() % ALIGNMENT, os.SEEK_CUR)
-            self._offsets[key] = self._file.tell()
-            self._file.write(raw)
-        return ir.ExternalTensor(
-            WEIGHTS_FILE,
-            self._offsets[key],
-            data.nbytes,
-            ir.DataType.from_numpy(data.dtype),
-            shape=ir.Shape(data.shape),
-            name=name,
-            base_dir=self._folder,
-        )
-
-
 class BundleWriter:
     """A writer of one exported model: graphs, the checkpoint's files, manifest and card."""
 
@@ -192,28 +156,36 @@ class BundleWriter:
         self._recorded = RecordedParity.from_quality(quality, precision)
         self._quality = {name: value for name, value in quality.items() if name != "parity"}
 
-    def write(self, folder: Path) -> Bundle:
-        """Fill ``folder``, where the weights are already, with everything but the model card."""
+    def write_files(self, folder: Path) -> None:
+        """Write the graphs and what the bundle takes over from the checkpoint but the model card.
+        The weights are in ``folder`` already.
+        """
         for graph in self._model.graphs:
             ir.save(graph.model, folder / f"{graph.name}.onnx")
         for name, content in self._checkpoint.files.items():
-            if name != QUALITY_FILE:  # the manifest tells of it
+            if name not in (QUALITY_FILE, CARD_FILE):  # the manifest has what the first one says
                 (folder / name).write_bytes(content)
-        return self._seal(folder, self._quality)
 
-    def write_card(self, folder: Path, parity: AnyParity | None) -> Bundle:
-        """Add the model card and, where it was verified, the figures of the verification."""
-        checkpoint_card = self._checkpoint.files.get(CARD_FILE, b"").decode()
-        card = render_card(checkpoint_card, self._name, self._precision, parity, self._recorded)
+    def write_card(self, folder: Path, parity: AnyParity | None) -> None:
+        card = self._checkpoint.files.get(CARD_FILE, b"").decode()
+        card = render_card(card, self._name, self._precision, parity, self._recorded)
         (folder / CARD_FILE).write_text(card, encoding="utf-8")
-        figures = {"parity": parity.as_json()} if parity else {}
-        return self._seal(folder, self._quality | figures)
 
-    def _seal(self, folder: Path, quality: dict[str, Any]) -> Bundle:
+    def write_manifest(self, folder: Path, parity: AnyParity | None = None) -> Bundle:
+        """Write the manifest of the files in ``folder``, with the figures of the verification if
+        there was one. Raises BundleError with every problem of it.
+        """
+        manifest = write_manifest(folder, self._build_manifest(parity))
+        if problems := [*manifest_problems(manifest)]:
+            raise BundleError(folder, problems)
+        return Bundle(folder, manifest)
+
+    def _build_manifest(self, parity: AnyParity | None) -> Manifest:
         config, model = self._checkpoint.config, self._model
         conventions = self._checkpoint.conventions
         source_languages, target_languages = _language_codes(config)
-        manifest = Manifest(
+        figures = {"parity": parity.as_json()} if parity else {}
+        return Manifest(
             format_version=FORMAT_VERSION,
             name=self._name,
             task=Task(config.task),
@@ -235,12 +207,10 @@ class BundleWriter:
             logits_processors=read_logits_processors(conventions),
             alignment_heads=model.alignment_heads,
             attention={str(kind): shape for kind, shape in model.attention.items()},
-            quality=quality,
+            quality=self._quality | figures,
             encoder=build_encoder_spec(config, conventions),
             picture=build_picture_spec(config),
         )
-        write_manifest(folder, manifest)
-        return open_bundle(folder)
 
 
 def _language_codes(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -263,9 +233,6 @@ def training_quality(checkpoint: Checkpoint) -> dict[str, Any]:
     if not isinstance(quality, dict):
         raise CheckpointError(checkpoint.folder, [f"{QUALITY_FILE} is not an object"])
     return quality
-
-
-Verify = Callable[[Checkpoint, Bundle], AnyParity]
 
 
 def build_model(
@@ -300,26 +267,29 @@ def export_checkpoint(
     ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.
     """
     with atomic_folder(folder) as temporary:
-        writer, bundle = _write(checkpoint, temporary, precision, name)
-        parity = verify(checkpoint, bundle) if verify else None
+        writer = _write_files(checkpoint, temporary, precision, name or checkpoint.name)
+        parity = verify(checkpoint, writer.write_manifest(temporary)) if verify else None
         writer.write_card(temporary, parity)
+        writer.write_manifest(temporary, parity)
+        open_bundle(temporary)  # read as a server reads it
     return parity
 
 
-def _write(
-    checkpoint: Checkpoint, folder: Path, precision: Precision, name: str | None
-) -> tuple[BundleWriter, Bundle]:
-    """Write the bundle. A quantised language model is written twice: first to find its outliers."""
+def _write_files(
+    checkpoint: Checkpoint, folder: Path, precision: Precision, name: str
+) -> BundleWriter:
+    """Write weights, graphs and the checkpoint's files.
+
+    A quantised language model is written twice: first to find its outliers.
+    """
     is_quantised = precision in (Precision.INT8, Precision.INT4)
     if not is_quantised or not isinstance(checkpoint.config, DecoderOnlyConfig):
         return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
-    from export.bundling.running import (
-        find_outliers,  # needs ONNX Runtime, as nothing else here does
-    )
+    from export.bundling.outliers import find_outliers  # it alone needs ONNX Runtime
 
     with tempfile.TemporaryDirectory(dir=folder) as inner:
-        _, bundle = _write_with(None, checkpoint, Path(inner), precision, name)
-        outliers = find_outliers(bundle)
+        observing = _write_with(None, checkpoint, Path(inner), precision, name)
+        outliers = find_outliers(observing.write_manifest(Path(inner)))
     return _write_with(outliers, checkpoint, folder, precision, name)
 
 
@@ -328,9 +298,10 @@ def _write_with(
     checkpoint: Checkpoint,
     folder: Path,
     precision: Precision,
-    name: str | None,
-) -> tuple[BundleWriter, Bundle]:
+    name: str,
+) -> BundleWriter:
     with contextlib.closing(WeightFile(folder)) as file:
         model = with_select(build_model(checkpoint, precision, file.store, outliers), precision)
-    writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
-    return writer, writer.write(folder)
+    writer = BundleWriter(checkpoint, model, precision, name)
+    writer.write_files(folder)
+    return writer

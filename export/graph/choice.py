@@ -27,10 +27,14 @@ from serving.bundle.manifest import (
 )
 
 WINDOW = 20  # likeliest tokens that the step graph returns: the most that OpenAI's API allows
-BLOCK = 64
+BLOCK = 64  # tokens of which the best one is found first
 # Below, ranking all tokens takes no longer than finding the blocks of the best: 0.1 ms for 32 rows
 # of 4,096; of 32,000 it takes 0.5 ms, and 0.25 by blocks.
 LEAST_IN_BLOCKS = 8_192
+SCAN_BLOCK = 256  # tokens whose weights the search for a drawn token sums up first
+LEAST_LOG = -32.0  # lighter tokens add up to less than rounding errors
+NUM_HALVINGS = 32  # to 8e-9: finer than fp32 scores, at temperatures up to 5
+ALMOST_ONE = 1 - 1e-12  # of a total: rounding finds no token behind the last one
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,6 @@ def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:
         return weight, bias
     never = np.full(missing, -np.inf, bias.dtype)
     return np.pad(weight, ((0, missing), (0, 0))), np.concatenate([bias, never])
-
-
-SCAN_BLOCK = 256
-LEAST_LOG = -32.0  # lighter tokens add up to less than rounding errors
-NUM_HALVINGS = 32  # to 8e-9: finer than fp32 scores, at temperatures up to 5
-ALMOST_ONE = 1 - 1e-12
 
 
 def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:

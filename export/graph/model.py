@@ -73,7 +73,7 @@ class Weights:
 
     quantised: how the source holds some of them in int8.
     outliers: inputs of matrices that int8 and int4 leave in fp32; None: graphs put out how large
-    inputs are, for `export.bundling.running`.
+    inputs are, for `export.bundling.outliers`.
     store: where graphs keep what they make of weights.
     report: called when a weight is taken for the first time.
     """

@@ -103,15 +103,15 @@ class ReadFloats(ReadMemory):
 
 
 class Int8Memory(SourceMemory):
-    """Keeps levels and their step as states: ``cross_key.0``, ``cross_key_step.0``."""
+    """Keeps keys and values in int8 and their scales: ``cross_key.0``, ``cross_key_step.0``."""
 
     @property
     def states(self) -> list[StateSpec]:
-        levels = (self.heads.num_kv_heads, SOURCE, self.heads.head_dim)
+        shape = (self.heads.num_kv_heads, SOURCE, self.heads.head_dim)
         steps = (1, self.heads.kv_dim)
         return [
-            self._state("key", levels, "int8"),
-            self._state("value", levels, "int8"),
+            self._state("key", shape, "int8"),
+            self._state("value", shape, "int8"),
             self._state("key_step", steps, "float32"),
             self._state("value_step", steps, "float32"),
         ]
@@ -128,7 +128,7 @@ class Int8Memory(SourceMemory):
 class ReadInt8(ReadMemory):
     def __init__(self, graph: GraphWriter, heads: AttentionSizes, states: list[StateSpec]) -> None:
         self._graph, self._heads = graph, heads
-        self._levels = states[:2]
+        self._quantised_states = states[:2]
         key, value, key_step, value_step = map(graph.state_input, states)
         self._memory = key, value
         self._key_step, self._value_step = map(self._per_head, (key_step, value_step))
@@ -136,13 +136,13 @@ class ReadInt8(ReadMemory):
     def attend(self, query: Value, lengths: Value) -> Value:
         steps = self._key_step, self._value_step
         output, *quantised = int8_cross_attention(query, self._memory, lengths, steps, self._heads)
-        for state, value in zip(self._levels, quantised, strict=True):
+        for state, value in zip(self._quantised_states, quantised, strict=True):
             self._graph.next_state(state, value)
         return output
 
     def weights(self, query: Value, lengths: Value) -> Value:
-        levels = query * self._key_step
-        return cross_attention_weights(levels, self._memory[0], lengths, self._heads)
+        scaled_query = query * self._key_step
+        return cross_attention_weights(scaled_query, self._memory[0], lengths, self._heads)
 
     def _per_head(self, step: Value) -> Value:
         """Repeat steps [batch, 1, kv_dim] for heads that share keys: [batch, 1, query_dim]."""

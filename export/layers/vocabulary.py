@@ -133,11 +133,11 @@ class ShortlistInputs:
         """Return scores [batch, candidates] without the bias."""
         graph, op = self._graph, self._op
         assert self._layers.quantiser is not None
-        levels, step = self._layers.quantiser.quantise_signed(x, channels)
+        quantised, step = self._layers.quantiser.quantise_signed(x, channels)
         table, scale = quantise_rows(weight, channels)
         rows = op.Gather(graph.weight(f"{name}.rows", table), self._candidates)  # [union, dim]
         zero = graph.constant(ZERO_POINT, "uint8")
-        sums = op.MatMulInteger(rows, levels.transpose(1, 0), zero)  # [union, batch]
+        sums = op.MatMulInteger(rows, quantised.transpose(1, 0), zero)  # [union, batch]
         scores = self._pick_integers(sums).cast("float32") * step
         if len(np.unique(scale)) == 1:
             return scores * float(scale[0])

@@ -1,23 +1,19 @@
-"""Reads a checkpoint of any known format, which is recognised by the files themselves."""
+"""Reads a checkpoint of any known format, which is recognised by the files themselves.
+
+A format's reader is imported when it is asked whether it can read a source.
+"""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from export.readers.chat_ends import add_end_of_answer
 from export.readers.chat_translators import recognise_translator
 from export.readers.common.options import read_options
-from export.readers.common.torch_files import is_torch_file, read_torch
-from export.readers.gguf import reader as gguf
-from export.readers.hugging_face import families
-from export.readers.marian import folder as marian_folder
-from export.readers.marian import reader as marian
-from export.readers.toolkits import fairseq, joeynmt, opennmt, sockeye
-from models import checkpoint
 from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 
-TORCH_SUFFIXES = (".pt", ".pth")
 REFUSALS = {  # of options that a format does not take
     "context_length": "the context length of {} cannot be changed",
     "adapters": "adapters are merged into Hugging Face folders only, not into {}",
@@ -32,73 +28,68 @@ HINTS = {  # by what is in a folder of no known format
 class CheckpointFormat(NamedTuple):
     """A format of checkpoints and how it is read.
 
-    can_read: whether a source is of this format; cheap, and never raises.
-    read_checkpoint: raises CheckpointError with every problem.
-    takes: the names of the options that `read_checkpoint` takes beside the source.
+    detector, reader: module and function. The first says whether a source is of this format; it is
+    cheap, and never raises. The second returns its checkpoint, or raises CheckpointError with every
+    problem.
+    takes: the names of the options that the reader takes beside the source.
     """
 
     name: str
-    can_read: Callable[[Path], bool]
-    read_checkpoint: Callable[..., Checkpoint]
+    detector: str
+    reader: str
     takes: frozenset[str] = frozenset()
 
+    def can_read(self, source: Path) -> bool:
+        return bool(_import_function(self.detector)(source))
 
-def can_read_torch(source: Path) -> bool:
-    """Return whether the source is a file of torch.save, or a folder with one."""
-    path = _find_torch_file(source)
-    return path is not None and is_torch_file(path)
-
-
-def read_torch_checkpoint(source: Path) -> Checkpoint:
-    """Read a checkpoint of torch.save, its weights still unread.
-
-        {"model": weights, "generator": weights, "vocab": words, "opt": options}      OpenNMT-py
-        {"vocab": words, "opt": options}, and weights in safetensors beside it        OpenNMT-py
-        {"model": weights, "args" or "cfg": options, ...}                             fairseq
-
-    The source is the file, or a folder that holds one such file. Raises CheckpointError with every
-    problem.
-    """
-    path = _find_torch_file(source)
-    if path is None:
-        raise CheckpointError(source, ["it holds no checkpoint, or several"])
-    tree = read_torch(path, opennmt.NAMES | fairseq.NAMES)
-    keys = set(map(str, tree)) if isinstance(tree, dict) else set()
-    has_weights_beside = {"vocab", "opt"} <= keys and opennmt.find_shards(path)
-    if {"model", "generator", "opt"} <= keys or has_weights_beside:
-        return opennmt.read_checkpoint(path, tree, source)
-    if "model" in keys and keys & {"args", "cfg"}:
-        return fairseq.read_checkpoint(path, tree, source)
-    contents = f"found {', '.join(sorted(keys)[:10])}" if keys else "found no names"
-    raise CheckpointError(path, [f"it is no checkpoint of OpenNMT-py or fairseq: {contents}"])
+    def read_checkpoint(self, source: Path, **options: Any) -> Checkpoint:
+        checkpoint: Checkpoint = _import_function(self.reader)(source, **options)
+        return checkpoint
 
 
-def _find_torch_file(source: Path) -> Path | None:
-    if source.is_file():
-        return source
-    if not source.is_dir():
-        return None
-    paths = [path for path in source.iterdir() if path.suffix in TORCH_SUFFIXES and path.is_file()]
-    return paths[0] if len(paths) == 1 else None
+def _import_function(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
+# In the order in which they are asked, until one can read the source.
 FORMATS = (
     CheckpointFormat(
-        "a checkpoint folder of our own", checkpoint.is_checkpoint, checkpoint.load_checkpoint
+        "a checkpoint folder of our own",
+        "models.checkpoint:is_checkpoint",
+        "models.checkpoint:load_checkpoint",
     ),
     CheckpointFormat(
-        "a Hugging Face folder", families.can_read, families.read_checkpoint, frozenset(REFUSALS)
+        "a Hugging Face folder",
+        "export.readers.hugging_face.families:can_read",
+        "export.readers.hugging_face.families:read_checkpoint",
+        frozenset(REFUSALS),
     ),
     CheckpointFormat(
-        "a GGUF file", gguf.can_read, gguf.read_checkpoint, frozenset({"context_length"})
+        "a GGUF file",
+        "export.readers.gguf.reader:can_read",
+        "export.readers.gguf.reader:read_checkpoint",
+        frozenset({"context_length"}),
     ),
     CheckpointFormat(
-        "a folder of Marian or Bergamot", marian_folder.can_read, marian.read_checkpoint
+        "a folder of Marian or Bergamot",
+        "export.readers.marian.folder:can_read",
+        "export.readers.marian.reader:read_checkpoint",
     ),
-    CheckpointFormat("a folder of JoeyNMT", joeynmt.can_read, joeynmt.read_checkpoint),
-    CheckpointFormat("a folder of Sockeye", sockeye.can_read, sockeye.read_checkpoint),
     CheckpointFormat(
-        "a checkpoint of OpenNMT-py or fairseq", can_read_torch, read_torch_checkpoint
+        "a folder of JoeyNMT",
+        "export.readers.toolkits.joeynmt:can_read",
+        "export.readers.toolkits.joeynmt:read_checkpoint",
+    ),
+    CheckpointFormat(
+        "a folder of Sockeye",
+        "export.readers.toolkits.sockeye:can_read",
+        "export.readers.toolkits.sockeye:read_checkpoint",
+    ),
+    CheckpointFormat(
+        "a checkpoint of OpenNMT-py or fairseq",
+        "export.readers.toolkits.torch_checkpoint:can_read",
+        "export.readers.toolkits.torch_checkpoint:read_checkpoint",
     ),
 )
 

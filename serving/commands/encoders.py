@@ -24,7 +24,7 @@ from serving.errors import RequestError
 if TYPE_CHECKING:
     from serving.bundle.manifest import EncoderSpec, Task
     from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix
+    from serving.pipelines.jobs import EncodeInput, EncodeJob, Encodings, Matrix
 
 _SUFFIXES = (".npy", ".safetensors")
 
@@ -158,7 +158,7 @@ async def _classify(path: Path, config: "EngineConfig", job: "EncodeJob", file: 
             sys.stdout.flush()
 
 
-def _text_or_pair(line: str) -> "Input":
+def _text_or_pair(line: str) -> "EncodeInput":
     from serving.pipelines.jobs import TextPair
 
     match line.split("\t"):
@@ -179,7 +179,7 @@ def _labels(encoder: "EncoderSpec", encodings: "Encodings") -> dict[str, Any]:
 
 
 WINDOWS = 16  # full batches of lines that are read ahead: among them the longest go first
-Parse = Callable[[str], "Input"]  # raises RequestError of the field "inputs"
+Parse = Callable[[str], "EncodeInput"]  # raises RequestError of the field "inputs"
 
 
 async def encoded_lines(

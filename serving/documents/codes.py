@@ -60,7 +60,7 @@ class Protected:
 Item = str | Open | Close | Single | Protected
 
 
-def with_protected_words(items: Iterable[Item]) -> list[Item]:
+def protect_words(items: Iterable[Item]) -> list[Item]:
     """Return the items with formulas, units and note marks as items that stay as they are."""
     ahead = deque(items)
     result: list[Item] = []

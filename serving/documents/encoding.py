@@ -44,7 +44,7 @@ _MEANT = {
 _UNKNOWN_TO_PYTHON = {"x-sjis": "cp932", "x-gbk": "gb18030", "x-mac-roman": "mac_roman"}
 # Codecs that are not encodings of files, or in which a declaration could not be read.
 _NO_ENCODINGS = re.compile(r"unicode_escape|idna|punycode|undefined|mbcs|oem|utf-?_?(7|16|32)")
-_DECLARED_WITHIN = 65_536
+_DECLARED_WITHIN = 65_536  # bytes; browsers read 1,024, but pages have scripts before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def decode_text(
     declaration: re.Pattern[str] | None = None,
 ) -> TextFile:
     """Return the text of a file as `read_text` does. name: of the file, for errors."""
-    mark, encoding = _by_mark(data)
+    mark, encoding = _marked_encoding(data)
     data = data.removeprefix(mark)
     encoding = encoding or _declared_encoding(data, declaration) or guess_encoding(data, language)
     if encoding is None:
@@ -117,7 +117,7 @@ def decode_text(
     return TextFile(text, encoding, mark=mark, declaration=declaration)
 
 
-def _by_mark(data: bytes) -> tuple[bytes, str | None]:
+def _marked_encoding(data: bytes) -> tuple[bytes, str | None]:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return mark, encoding
@@ -131,7 +131,7 @@ def _declared_encoding(data: bytes, declaration: re.Pattern[str] | None) -> str 
     head = data[:_DECLARED_WITHIN].decode("latin-1")
     name = next((head[start:end] for start, end in _names(head, declaration)), "")
     codec = _codec(name)
-    if codec is None or (_is_of_bytes(codec) and _is_beyond_ascii_utf8(data)):
+    if codec is None or (_is_single_byte(codec) and _is_beyond_ascii_utf8(data)):
         return None
     return next(
         (
@@ -161,7 +161,7 @@ def _codec(name: str) -> str | None:
     return None if _NO_ENCODINGS.search(codec) else codec
 
 
-def _is_of_bytes(codec: str) -> bool:
+def _is_single_byte(codec: str) -> bool:
     """Return whether nearly every byte is a character, so that the encoding reads any file."""
     return sum(len(bytes([byte]).decode(codec, "ignore")) for byte in range(0xA1, 0x100)) > 80
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x19\x1c-\x1f\x7f-\x9f]")
-_CHARACTERS_TO_GUESS_FROM = 2_000
+_CHARACTERS_TO_GUESS_FROM = 2_000  # beyond these a longer text only takes longer
+# A share of strange characters: names of other languages are in most texts.
 _OWN_LANGUAGE_BONUS = 0.1
 _WESTERN = ("cp1252", "iso8859_15", "cp850")
 _CENTRAL = ("cp1250", "iso8859_2", "cp852")
@@ -83,7 +84,9 @@ def _likeliest(data: bytes, language: str | None) -> str | None:
             texts[candidate.encoding] = _beyond_ascii(data, candidate.encoding)
         if (text := texts[candidate.encoding]) is None:
             continue
-        strangeness = candidate.strangeness(text) - _OWN_LANGUAGE_BONUS * candidate.is_of(language)
+        strangeness = candidate.strangeness(text) - _OWN_LANGUAGE_BONUS * candidate.has_language(
+            language
+        )
         if strangeness < least:
             best, least = candidate.encoding, strangeness
     return best
@@ -133,10 +136,10 @@ class EncodingCandidate:
     is_latin: bool
 
     @property
-    def is_of_dos(self) -> bool:
+    def is_dos(self) -> bool:
         return self.encoding in _DOS
 
-    def is_of(self, language: str | None) -> bool:
+    def has_language(self, language: str | None) -> bool:
         return (language or "").lower().replace("_", "-").partition("-")[0] in self.languages
 
     def strangeness(self, text: str) -> float:
@@ -159,7 +162,8 @@ class EncodingCandidate:
 def candidates(language: str | None) -> list[EncodingCandidate]:
     """Return possible encodings of a text, those of its language first."""
     return sorted(
-        _candidates(), key=lambda candidate: (not candidate.is_of(language), candidate.is_of_dos)
+        _candidates(),
+        key=lambda candidate: (not candidate.has_language(language), candidate.is_dos),
     )
 
 

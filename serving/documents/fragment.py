@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from xml.sax.saxutils import escape
 
-from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
+from serving.documents.codes import Close, Item, Open, Protected, Single, protect_words
 from serving.text.markup.markdown_tokens import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.markup.xml_tokens import XmlTokenKind, tokenize_xml, unescape_references
@@ -75,7 +75,7 @@ class Fragment:
                 missing.pop(item.number, None)
         items += singles.values()
         items += (end for number in missing for end in (Open(number), Close(number)))
-        items = _with_spaces(items, _words_among(self.core))
+        items = _add_spaces(items, _words_among(self.core))
         items = [item for item in _restore_spaces_at_lines(items, self.core) if item != ""]
         return [*self.before, *_expand_protected(items), *self.after]
 
@@ -91,8 +91,8 @@ class Fragment:
 
 def make_fragment(items: Sequence[Item]) -> Fragment:
     """Return the fragment of items, without codes at its ends and pairs that enclose all of it."""
-    core = _with_lines_joined(_with_protected_joined(with_protected_words(_join_texts(items))))
-    core = [*_with_line_marks(core)]
+    core = _join_lines(_join_protected(protect_words(_join_texts(items))))
+    core = [*_protect_line_marks(core)]
     start, end = 0, len(core)
     before: list[Item] = []
     after: list[Item] = []
@@ -118,7 +118,7 @@ def make_fragment(items: Sequence[Item]) -> Fragment:
     )
 
 
-def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
+def _join_lines(items: Sequence[Item]) -> list[Item]:
     """Return the items with line breaks within sentences marked as such."""
     places = [place for place, item in enumerate(items) if _is_line_break(item)]
     ends = [-1, *places, len(items)]
@@ -131,7 +131,7 @@ def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
     return joined
 
 
-def _with_protected_joined(items: Iterable[Item]) -> list[Item]:
+def _join_protected(items: Iterable[Item]) -> list[Item]:
     """Join protected words with only signs between them, as in Ctrl+C and %d/%d."""
     joined: list[Item] = []
     run: list[Item] = []  # protected words, the signs between them and after the last
@@ -141,13 +141,13 @@ def _with_protected_joined(items: Iterable[Item]) -> list[Item]:
         if is_protected or (is_between and isinstance(item, str) and _SIGNS.fullmatch(item)):
             run.append(item)
             continue
-        joined += _as_one(run)
+        joined += _merge_protected(run)
         joined.append(item)
         run = []
-    return joined + _as_one(run)
+    return joined + _merge_protected(run)
 
 
-def _as_one(items: Sequence[Item]) -> list[Item]:
+def _merge_protected(items: Sequence[Item]) -> list[Item]:
     """Return several protected words as one, with the number of the first, and what follows the
     last.
     """
@@ -160,7 +160,7 @@ def _as_one(items: Sequence[Item]) -> list[Item]:
     return [whole, *rest]
 
 
-def _with_line_marks(items: Iterable[Item]) -> Iterator[Item]:
+def _protect_line_marks(items: Iterable[Item]) -> Iterator[Item]:
     """Yield items with list marks at the beginnings of lines as protected items."""
     begins, number = True, 0
     for item in items:
@@ -291,7 +291,7 @@ def _words_among(items: Sequence[Item]) -> set[int]:
     }
 
 
-def _with_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
+def _add_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
     """Add spaces before and after codes that are used like words."""
     spaced: list[Item] = []
     for item, (before, after) in zip(items, _edges(items), strict=True):

@@ -29,14 +29,12 @@ _LAYOUT = re.compile(
 
 
 class MessageSyntax:
-    """Finds tags, entities and placeholders in messages that have these flags of gettext."""
+    """The tags, entities and placeholders of messages that have these flags of gettext."""
 
     def __init__(self, flags: Iterable[str] = ()) -> None:
         formats = gettext_formats(flags)
         self.literals = {
-            written: character
-            for syntax in formats
-            for character, written in syntax.literals.items()
+            raw: character for syntax in formats for character, raw in syntax.literals.items()
         }
         escape = "|".join(map(re.escape, self.literals)) or "%%"
         line_break = "|".join(syntax.line_break for syntax in formats if syntax.line_break)
@@ -112,12 +110,12 @@ def split_message(
             MarkRole.SENTENCE_END,
             MarkRole.LINE_BREAK,
         ):
-            yield from _with_words_or_apart(part)
+            yield from _mark_unless_words(part)
             part = []
-    yield from _with_words_or_apart(part)
+    yield from _mark_unless_words(part)
 
 
-def _with_words_or_apart(part: Sequence[str | InlineMark]) -> Iterator[str | InlineMark]:
+def _mark_unless_words(part: Sequence[str | InlineMark]) -> Iterator[str | InlineMark]:
     """Yield the pieces of a sentence. Without a letter in it its text becomes marks."""
     if any(isinstance(piece, str) and any(map(str.isalpha, piece)) for piece in part):
         yield from part
@@ -155,10 +153,10 @@ def _text_pieces(
         elif part == "#" and has_number:
             yield word_mark(part)
         else:
-            yield from _laid_out(part, messages)
+            yield from _split_at_layout(part, messages)
 
 
-def _laid_out(text: str, messages: MessageSyntax) -> Iterator[str | InlineMark]:
+def _split_at_layout(text: str, messages: MessageSyntax) -> Iterator[str | InlineMark]:
     for piece in split_at_marks(text, messages):
         if isinstance(piece, InlineMark):
             yield piece

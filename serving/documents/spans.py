@@ -113,16 +113,16 @@ def _pairs(pieces: Sequence[str | InlineMark]) -> dict[int, Open | Close]:
             num_open[piece.name] += 1
         elif piece.role is MarkRole.CLOSES and num_open[piece.name]:
             while opened:
-                name, begun = opened.pop()
+                name, begin = opened.pop()
                 num_open[name] -= 1
                 if name == piece.name:
-                    pairs[begun] = Open(begun + 1, _shift_of(pieces[begun]))
-                    pairs[place] = Close(begun + 1)
+                    pairs[begin] = Open(begin + 1, _shift(pieces[begin]))
+                    pairs[place] = Close(begin + 1)
                     break
     return pairs
 
 
-def _shift_of(piece: str | InlineMark) -> Shift | None:
+def _shift(piece: str | InlineMark) -> Shift | None:
     return piece.shift if isinstance(piece, InlineMark) else None
 
 
@@ -151,7 +151,7 @@ class PlainDocument:
 
     def __init__(self, file: TextFile, spans: Iterable[TextSpan]) -> None:
         self._file = file
-        self._spans = _with_words(spans)
+        self._spans = _keep_with_words(spans)
 
     @property
     def fragments(self) -> Sequence[str]:
@@ -166,17 +166,17 @@ class LayeredDocument:
 
     layers: functions that find spans, which must not overlap. The spans of the first layer are
     replaced first; that must not change what the next layers find.
-    in_language: declares the language in the text.
+    declare_language: declares the language in the text.
     """
 
     def __init__(
         self,
         file: TextFile,
         layers: Sequence[Callable[[str], Iterable[TextSpan]]],
-        in_language: Callable[[str, str], str] = lambda text, language: text,
+        declare_language: Callable[[str, str], str] = lambda text, language: text,
     ) -> None:
-        self._file, self._layers, self._in_language = file, layers, in_language
-        self._spans = [_with_words(layer(file.text)) for layer in layers]
+        self._file, self._layers, self._declare_language = file, layers, declare_language
+        self._spans = [_keep_with_words(layer(file.text)) for layer in layers]
         self.fragments: Sequence[str] = [
             span.fragment.xml for spans in self._spans for span in spans
         ]
@@ -189,10 +189,10 @@ class LayeredDocument:
         text, waiting = self._file.text, iter(translations)
         for layer, spans in zip(self._layers, self._spans, strict=True):
             if text != self._file.text:
-                spans = _with_words(layer(text))
+                spans = _keep_with_words(layer(text))
             text = replace_spans(text, spans, [*islice(waiting, len(spans))])
-        return self._file.encode(self._in_language(text, language))
+        return self._file.encode(self._declare_language(text, language))
 
 
-def _with_words(spans: Iterable[TextSpan]) -> list[TextSpan]:
+def _keep_with_words(spans: Iterable[TextSpan]) -> list[TextSpan]:
     return [span for span in spans if span.fragment.has_words]

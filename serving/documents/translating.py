@@ -14,10 +14,11 @@ from serving.pipelines.catalog import Translator
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import Rendering, TranslationJob
 
+# A batch is a page of text at most: what a kill loses, and what progress is counted in.
 _BATCH_CHARACTERS = 1_500
 _BATCH_FRAGMENTS = 16
 _BATCHES_AT_ONCE = 16
-_OUT_OF_MEMORY_SECONDS = 5.0
+_OUT_OF_MEMORY_SECONDS = 5.0  # until other requests may have ended, whose memory is free then
 Batch = Mapping[int, str]  # fragments by their numbers
 
 

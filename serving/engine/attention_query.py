@@ -70,7 +70,7 @@ def _resolve_query(query: AttentionQuery, manifest: Manifest) -> HeadSelection:
     shapes = manifest.attention_shapes
     if query.kind not in shapes:
         available = f"it has {', '.join(shapes)}" if shapes else "it has none"
-        message = f"model {manifest.name} tells of no such attention: {available}"
+        message = f"model {manifest.name} has no such attention: {available}"
         raise RequestError("attention_queries", query.kind, message)
     kind = AttentionKind(query.kind)
     shape = shapes[kind]

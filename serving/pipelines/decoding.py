@@ -136,7 +136,7 @@ class Decoding:
     traceparent: str = ""
 
 
-PLAIN = Decoding()
+DEFAULT_DECODING = Decoding()
 
 
 def resolve_decoding(

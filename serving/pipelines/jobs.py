@@ -13,7 +13,7 @@ import numpy as np
 
 from serving.errors import RequestError
 from serving.pipelines.attention_maps import AttentionMap
-from serving.pipelines.decoding import PLAIN, Decoding
+from serving.pipelines.decoding import DEFAULT_DECODING, Decoding
 from serving.requests.parameters import TokenIds
 from serving.requests.request import AttentionQuery, FinishReason
 from serving.text.chat_template import Chat
@@ -35,7 +35,7 @@ class Job(Generic[Result]):
 
     @property
     def decoding(self) -> Decoding:
-        return PLAIN
+        return DEFAULT_DECODING
 
 
 class StreamedJob(Job[Result], Generic[Result, Item]):
@@ -113,7 +113,7 @@ class CompletionJob(StreamedJob["list[CompletionDelta]", "CompletionDelta"]):
 
     request_id: str
     prompts: tuple[str | tuple[int, ...] | Chat, ...]
-    decoding: Decoding = PLAIN
+    decoding: Decoding = DEFAULT_DECODING
     num_samples: int = 1
     stop: tuple[str, ...] = ()
     includes_stop: bool = False
@@ -216,7 +216,7 @@ class TextPair:
         return len(self.first) + len(self.second)
 
 
-Input = str | TokenIds | TextPair
+EncodeInput = str | TokenIds | TextPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +235,8 @@ class EncodeJob(Job["Encodings"]):
     """
 
     request_id: str
-    inputs: tuple[Input, ...]
-    decoding: Decoding = PLAIN
+    inputs: tuple[EncodeInput, ...]
+    decoding: Decoding = DEFAULT_DECODING
     max_tokens: int | None = None
     prompt_name: str | None = None
     dimensions: int | None = None

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 _LAST_WORD = re.compile(r"([^\W\d_](?:[\w'’-]|\.(?=[\w-]))*)\.\s*$")
-_LONGEST_END = 60  # characters of a sentence's end that are searched
+_LONGEST_END = 60  # characters of a sentence's end that are searched, for linear time
 _OPENING = "\"'“”„«‹‘’([{¿¡*_ \u00a0\u202f"
 _NUMBER = re.compile(r"\d|[IVXLC]+\b|[A-Z]\b|[$€£¥#§]\s?\d")
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*")

@@ -60,17 +60,18 @@ class ChatTemplate:
     ) -> None:
         self._template = template
         self._tokenizer = tokenizer
-        written = tokenizer.special_tokens
-        known = {name: i for name, i in special_ids.items() if i is not None and i in written}
-        self._names = {name: written[i] for name, i in known.items()}
-        self._special_tokens = _special_token_pattern(written.values())
-        self._final = FINAL if CHANNEL in written.values() else ""
+        texts = tokenizer.special_tokens
+        self._names = {
+            name: texts[i] for name, i in special_ids.items() if i is not None and i in texts
+        }
+        self._special_tokens = _special_token_pattern(texts.values())
+        self._final = FINAL if CHANNEL in texts.values() else ""
         self._renderer = TemplateProcess()
 
     def prompt_ids(self, chat: Chat, at_once: bool = False) -> TokenIds:
         """Return the whole prompt. Raises RequestError with the template's own words.
 
-        at_once: the model answers without thinking first, in the form of `Channels`.
+        at_once: the model answers without thinking first, in the form of `HarmonyChannels`.
         """
         final = self._final if at_once and chat.opens_answer else ""
         return self._ids(self.text(chat) + final)

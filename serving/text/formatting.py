@@ -1,4 +1,6 @@
-"""Gives a translation the first letter and the end marks of its source."""
+"""Gives a translation the first letter and the end marks of its source, as a whole text or as a
+part of a sentence that was cut.
+"""
 
 import re
 
@@ -12,7 +14,7 @@ from serving.text.end_marks import (
 
 _TAGS = r"(?:\s|<[^<>]*>)*"
 _FIRST_LETTER = re.compile(rf"^({_TAGS})([^\W\d_])")
-# Of a text that is read from its end, where a run of marks is looked at once.
+# Matches reversed texts, so that a search from the end takes linear time.
 _LAST_MARKS = re.compile(rf"((?:\s|>[^<>]*<)*)([{SENTENCE_END_MARKS}]*)")
 _ENDS_WITH_WORD = re.compile(r"\w(?:[\s)\]}'’\"”»]|<[^<>]*>)*\Z")
 _ENDS_SENTENCE = re.compile(
@@ -27,13 +29,13 @@ LANGUAGES_WITH_CAPITALIZED_NOUNS = frozenset({"de", "lb"})  # there a capital do
 
 
 def format_like_source(source: str, translation: str) -> str:
-    """Return the translation with a first letter as large or small as the source's, and with its
-    closing marks. Tags and spaces around both stay.
+    """Return the translation with its first letter capitalized as the source's is, and with the
+    source's end marks. Tags and spaces around both stay.
     """
-    return match_end_marks(source, _with_beginning(source, translation))
+    return match_end_marks(source, _match_first_letter(source, translation))
 
 
-def _with_beginning(source: str, translation: str) -> str:
+def _match_first_letter(source: str, translation: str) -> str:
     first = _FIRST_LETTER.match(source)
     if first is None:
         return translation
@@ -42,22 +44,15 @@ def _with_beginning(source: str, translation: str) -> str:
 
 
 def match_end_marks(source: str, translation: str) -> str:
-    """Return the translation with the marks that end its source if it ends with none, and with none
-    if the source ends with a word. Marks are left as the target language writes them where both
-    have some.
+    """Return the translation with the source's end marks if it has none, and without its own if the
+    source ends with a word. Where both have some, the translation's stay as its language writes
+    them.
     """
     source_end, end = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
     assert source_end is not None and end is not None  # they match nothing at least
     if source_end[2] and not end[2]:
         text = translation[: len(translation) - end.end()]
         return text + source_end[2][::-1] + end[1][::-1]
-    return remove_added_end_marks(source, translation)
-
-
-def remove_added_end_marks(source: str, translation: str) -> str:
-    """Return the translation without the marks that it ends with, if the source ends with a
-    word.
-    """
     end_marks = _LAST_CLAUSE_MARKS.match(translation[::-1])
     assert end_marks is not None  # it matches nothing at least
     text = translation[: len(translation) - end_marks.end()].rstrip()
@@ -76,8 +71,8 @@ def is_unfinished_sentence(segment: str, gap: str) -> bool:
 
 
 def format_sentence_start(source: str, translation: str, language: str) -> str:
-    """Return the translation of a part of a sentence that goes on, with the mark of its source at
-    its end where the model has ended a sentence.
+    """Return the translation of a part of a sentence that goes on after it: with the mark that its
+    source ends with, where the model has ended a sentence.
     """
     source_end = _LAST_CLAUSE_MARKS.match(source[::-1])
     end = _LAST_CLAUSE_MARKS.match(translation[::-1])
@@ -91,12 +86,12 @@ def format_sentence_start(source: str, translation: str, language: str) -> str:
 
 
 def format_sentence_rest(source: str, translation: str, language: str) -> str:
-    """Return the translation of a part of a sentence that others come before, with a small first
-    letter if its source has one, but of nouns in languages that write them with capitals.
+    """Return the translation of a part of a sentence that goes on from an earlier one: with a small
+    first letter if its source has one, except in languages that write all nouns with capitals.
     """
     first = _FIRST_LETTER.match(source)
     is_small = first is not None and first[2].islower()
     is_name = _KEEPS_CAPITAL.match(translation) is not None or translation.isupper()
     if not is_small or is_name or language in LANGUAGES_WITH_CAPITALIZED_NOUNS:
         return translation
-    return _with_beginning(source, translation)
+    return _match_first_letter(source, translation)

@@ -12,15 +12,15 @@ _BEGINNING = re.compile(
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}'=,\ufdd0]+)\s*\{")  # U+FDD0: a code in documents
 _END = re.compile(r"\s*\}")
 _QUOTED = re.compile(r"''|'[{}#|][^']*'")
-_MOST_NESTED = 5
+_MOST_NESTED = 5  # arguments in branches of others, of two braces each
 
 
 @dataclass(frozen=True, slots=True)
 class IcuArgument:
     """An argument with branches of text.
 
-    span: its position in the message.
-    branches: the positions of the branches' texts.
+    span: of the message, with its braces.
+    branches: the spans of the branches' texts.
     selectors: of each branch, as "one" or "=0".
     has_number: a "#" in a branch stands for the argument's number.
     """

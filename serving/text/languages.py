@@ -71,19 +71,19 @@ def match_codes(code: str, known_codes: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _match_codes(code: str, known_codes: tuple[str, ...]) -> tuple[str, ...]:
-    for known in known_codes:
-        if _normalize(known) == _normalize(code):
-            return (known,)
-    wanted = _parse(_OF_LIBRETRANSLATE.get(_normalize(code), code))
-    matches = [known for known in known_codes if _parse(known).agrees_with(wanted)]
+    for candidate in known_codes:
+        if _normalize(candidate) == _normalize(code):
+            return (candidate,)
+    requested = _parse(_OF_LIBRETRANSLATE.get(_normalize(code), code))
+    matches = [other for other in known_codes if _parse(other).agrees_with(requested)]
     if len(matches) > 1:
-        likely_script, likely_region = _likely_subtags(wanted.language, wanted.region)
-        likeliest = wanted._replace(script=wanted.script or likely_script, region=likely_region)
-        matches = [known for known in matches if _parse(known).agrees_with(likeliest)] or matches
-        if wanted.script:  # zh-Hant comes before zh, which leaves it open
-            matches = [
-                known for known in matches if _parse(known).script == wanted.script
-            ] or matches
+        likely_script, likely_region = _likely_subtags(requested.language, requested.region)
+        script = requested.script or likely_script
+        likeliest = requested._replace(script=script, region=likely_region)
+        matches = [code for code in matches if _parse(code).agrees_with(likeliest)] or matches
+        if requested.script:  # zh-Hant comes before zh, which leaves it open
+            named = [code for code in matches if _parse(code).script == requested.script]
+            matches = named or matches
     return tuple(matches)
 
 

@@ -1,4 +1,4 @@
-"""Tells what a model answers from what it thinks first, in OpenAI's harmony format."""
+"""Separates the answer of a model from its reasoning, in OpenAI's harmony format."""
 
 from collections.abc import Mapping
 
@@ -8,12 +8,13 @@ _HEADERS = ("<|start|>", CHANNEL, "<|end|>")
 
 
 class HarmonyChannels:
-    """Tells what an answer says from what it thinks, by the tokens of OpenAI's harmony format:
+    """Separates the text of an answer from reasoning, by the special tokens of the harmony format:
 
     <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi!
 
-    An answer without them says all. special_tokens: how they are written, by id; other models have
-    some of the tokens, but no channels.
+    An answer without them has no reasoning.
+
+    special_tokens: how they are written, by id. Other models have some of them, but no channels.
     """
 
     def __init__(self, special_tokens: Mapping[int, str]) -> None:
@@ -22,7 +23,7 @@ class HarmonyChannels:
         self._is_header = self._is_reasoning = False
 
     def read(self, token_id: int) -> bool:
-        """Read one more token. Return whether its text is said."""
+        """Read one more token. Return whether its text belongs to the answer."""
         mark = self._marks.get(token_id)
         if mark in _HEADERS:
             self._is_header, self._header = True, ""
@@ -31,7 +32,7 @@ class HarmonyChannels:
         return mark != _MESSAGE and not (self._is_header or self._is_reasoning)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return the text of what was read as said, or as thought; a header's is neither."""
+        """Return the text of the last token as answer and as reasoning; a header is neither."""
         if self._is_header:
             self._header, text = self._header + text, ""
         return ("", text) if self._is_reasoning else (text, "")

@@ -41,6 +41,8 @@ _LONGEST_STRETCH = 5_000  # characters; sentencex takes time by the square of a 
 # Read as spaces: sentencex panics at "A\u00a0.", because it takes any blank for one byte.
 _BLANK = re.compile(r"\s")
 _ZERO_WIDTH_JOINER = "\u200d"
+# Characters with marks, or emoji that are joined; a longer cluster is cut anywhere, in linear time.
+_LONGEST_CLUSTER = 32
 
 
 class Splitting(StrEnum):
@@ -172,8 +174,8 @@ def _outside_brackets(text: str) -> list[bool]:
 
 
 def _between_characters(text: str, position: int) -> int:
-    """Return `position`, moved left off combining marks, variation selectors and joined emoji."""
-    for cut in range(position, max(position - 32, 0), -1):
+    """Return `position`, or one before it that is not within a letter's marks or an emoji."""
+    for cut in range(position, max(position - _LONGEST_CLUSTER, 0), -1):
         mark = unicodedata.category(text[cut]).startswith("M") or text[cut] == _ZERO_WIDTH_JOINER
         if not mark and text[cut - 1] != _ZERO_WIDTH_JOINER:
             return cut

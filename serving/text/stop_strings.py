@@ -34,8 +34,8 @@ class StopStrings:
 
     def finish(self) -> str:
         """Return what was held back, once no more text comes."""
-        held, self._pending = self._pending, ""
-        return held
+        text, self._pending = self._pending, ""
+        return text
 
     def _num_pending(self, text: str) -> int:
         """Measure the longest end of `text` that begins a stop string."""

@@ -21,24 +21,24 @@ _LONGEST_RUN = 8  # words of a term that are compared
 
 
 class TextWords:
-    """The words of a text, by which the terms that may occur in it are found at once, however
-    many terms there are.
+    """The words of a text, an index of the terms that may occur in it: the time that a search takes
+    does not depend on the number of terms.
     """
 
     def __init__(self, text: str) -> None:
-        self._words = _words(text)
+        self._words = _casefolded_words(text)
         self._runs: dict[int, set[tuple[str, ...]]] = {}
 
     def first_words(self) -> set[str]:
-        """Return what `first_word` is of all terms that may occur."""
+        """Return the `first_word` of all terms that may occur."""
         return {"", *self._words}
 
     def may_have(self, term: str) -> bool:
-        """Check that the words of a term follow each other somewhere, whatever is between them."""
-        words = tuple(_words(term)[:_LONGEST_RUN])
-        return not words or words in self._runs_of(len(words))
+        """Return whether the words of a term stand side by side, whatever is between them."""
+        words = tuple(_casefolded_words(term)[:_LONGEST_RUN])
+        return not words or words in self._word_runs(len(words))
 
-    def _runs_of(self, length: int) -> set[tuple[str, ...]]:
+    def _word_runs(self, length: int) -> set[tuple[str, ...]]:
         if length not in self._runs:
             shifted = (self._words[start:] for start in range(length))
             self._runs[length] = set(zip(*shifted, strict=False))
@@ -47,15 +47,16 @@ class TextWords:
 
 def first_word(term: str) -> str:
     """Return the word by which a term is looked up; empty for one without words."""
-    return next(iter(_words(term)), "")
+    return next(iter(_casefolded_words(term)), "")
 
 
-def _words(text: str) -> list[str]:
+def _casefolded_words(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text)]
 
 
 @lru_cache(maxsize=4096)
 def term_pattern(term: str) -> re.Pattern[str]:
+    """Match a term as whole words, in capitals or not."""
     return re.compile(rf"(?<!{_LETTER}){re.escape(term)}(?!{_LETTER})", re.IGNORECASE)
 
 

@@ -175,7 +175,7 @@ def _space_separated(table: _TokenNames) -> None:
     table.drops_last_space = True
 
 
-def _unchanged(step: Spec, table: _TokenNames) -> None:
+def _keep_tokens(step: Spec, table: _TokenNames) -> None:
     """Leave tokens alone: writing them one after another joins them."""
 
 
@@ -183,7 +183,7 @@ _STEPS: dict[str, Callable[[Spec, _TokenNames], None]] = {
     "Sequence": _sequence,
     "ByteLevel": _byte_level,
     "ByteFallback": _byte_fallback,
-    "Fuse": _unchanged,
+    "Fuse": _keep_tokens,
     "Metaspace": _metaspace,
     "Replace": _replace,
     "Strip": _strip,

@@ -145,8 +145,8 @@ class Tokenizer:
         """Return each token with its characters, counted from `start` on."""
         with refusing_tokenizer_errors(text):
             encoding = encoder.encode(text, add_special_tokens=False)
-        known = (self._known_ids([token_id]) for token_id in encoding.ids)
-        pairs = zip(known, encoding.offsets, strict=True)
+        ids_of_tokens = (self._known_ids([token_id]) for token_id in encoding.ids)
+        pairs = zip(ids_of_tokens, encoding.offsets, strict=True)
         return [(i, Span(start + first, start + end)) for ids, (first, end) in pairs for i in ids]
 
     def _model_ids(self, ids: list[int], text: str, inside: bool = False) -> list[int]:

@@ -16,7 +16,7 @@ _COMPACT = {"whitespace_pattern": "[ ]?", "lenient": False}
 
 
 def has_tools(template: str) -> bool:
-    """Check that a template shows tools, in the form that is read here."""
+    """Return whether a template shows tools, in the form that `ToolCallParser` reads."""
     shows = re.search(r"\btools\b", template) is not None
     return (
         shows
@@ -28,14 +28,14 @@ def has_tools(template: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolFunction:
-    """Describes a tool. parameters: the JSON schema of its arguments, which are an object."""
+    """A tool of the kind function. parameters: the JSON schema of its arguments, an object."""
 
     name: str
     parameters: dict[str, Any]
 
 
 def tool_call_grammar(functions: list[ToolFunction], must_call: bool, several: bool) -> str:
-    """Return the grammar, in Lark's notation, of an answer that may call these, or must."""
+    """Return the grammar, in Lark's notation, of an answer that may, or must, call functions."""
     more = f' ("\\n{TOOL_CALL_BEGIN}" call)*' if several else ""
     calls = f"call{more}"
     rules = [f'start: "{TOOL_CALL_BEGIN}" {calls}'] if must_call else _plain_text_or(calls)

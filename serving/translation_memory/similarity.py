@@ -51,7 +51,7 @@ def most_unmatched(num_words: int, least: int) -> int:
     return num_words - -(-least * num_words // 100)
 
 
-def with_numbers_of(text: str, source: str, translation: str) -> str | None:
+def replace_numbers(text: str, source: str, translation: str) -> str | None:
     """Return a translation of a stored source with the numbers of a text in their place.
 
     None where that cannot be done: the text has more or fewer numbers, or one of them does not

@@ -27,6 +27,7 @@ from serving.translation_memory.tmx import MemorySegment, TranslationUnit
 
 MAX_MEMORIES = 1000  # of one key
 UPLOAD_HOURS = 24  # the file of an import must come within
+# Of one transaction: half a second, for which nothing else is written (183,041 units took 41 s).
 _BATCH_UNITS = 2_000
 PAGE_UNITS = 500
 

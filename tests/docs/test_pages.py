@@ -14,7 +14,9 @@ from serving.server_config import TextLimits, WorkerGroup
 from tests.docs.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
 
 PAGES = [pytest.param(page, id=page.name) for page in all_pages()]
-OF_CODE = [pytest.param(ROOT / "docs" / name, id=name) for name in ("design.md", "request.md")]
+OF_CODE = [
+    pytest.param(ROOT / "docs" / name, id=name) for name in ("design.md", "export.md", "request.md")
+]
 QUOTING = [*OF_CODE, pytest.param(ROOT / "docs" / "luong.md", id="luong.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -63,8 +65,10 @@ def _declared(body: list[ast.stmt], prefix: str) -> Iterator[str]:
             yield prefix + node.target.id
 
 
-def names_of_serving() -> set[str]:
-    return {name for path in (ROOT / "serving").rglob("*.py") for name in names_in(path)}
+def names_of_code() -> set[str]:
+    packages = ("serving", "export", "models")
+    paths = (path for package in packages for path in (ROOT / package).rglob("*.py"))
+    return {name for path in paths for name in names_in(path)}
 
 
 @pytest.mark.parametrize("page", OF_CODE)
@@ -80,7 +84,7 @@ def test_names_in_files_are_there(page: Path) -> None:
 def test_single_names_are_there(page: Path) -> None:
     """Names of classes and members are checked; words in capitals and names of files are not."""
     names = {*re.findall(r"`(_?[A-Z]\w*[a-z]\w*(?:\.\w+)?|_\w+)`", read(page))}
-    assert {name for name in names if not name.endswith(".md")} - names_of_serving() == set()
+    assert {name for name in names if not name.endswith(".md")} - names_of_code() == set()
 
 
 @pytest.mark.parametrize("page", QUOTING)

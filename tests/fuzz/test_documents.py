@@ -19,7 +19,7 @@ from tests.serving.documents.formats import test_webvtt as webvtt
 from tests.serving.documents.packages import test_epub as epub
 from tests.serving.documents.packages import test_idml as idml
 from tests.serving.documents.packages.test_office import make_docx, parts
-from tests.serving.documents.shouting import shouted
+from tests.serving.documents.shouting import shout_fragment
 from tests.serving.glossaries.test_entries import MARTIF
 
 TEXTS = {
@@ -41,7 +41,7 @@ def reads(path: Path) -> Callable[[bytes], None]:
         path.write_bytes(content)
         with suppress(RequestError):
             document = read_document(path, path.name, "en", "fr")
-            texts = [shouted(each) for each in document.fragments]
+            texts = [shout_fragment(fragment) for fragment in document.fragments]
             document.write(texts, path.with_name("written"), "fr")
 
     return check

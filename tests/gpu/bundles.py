@@ -10,7 +10,8 @@ from zlib import crc32
 
 import numpy as np
 
-from export.bundling.writer import BundleWriter, WeightFile
+from export.bundling.weight_file import WeightFile
+from export.bundling.writer import BundleWriter
 from export.graph.choice import with_select
 from export.graph.model import Weights
 from export.graph.writer import Array
@@ -97,7 +98,9 @@ def bundle_of(
     with contextlib.closing(WeightFile(target)) as file:
         built = graph_builder(architecture)(config, DrawnWeights(file), precision)
         model = with_select(built, precision)
-    return BundleWriter(checkpoint, model, precision, architecture).write(target)
+    writer = BundleWriter(checkpoint, model, precision, architecture)
+    writer.write_files(target)
+    return writer.write_manifest(target)
 
 
 def tiny(architecture: str, changes: dict[str, Any], precision: Precision, folder: Path) -> Bundle:

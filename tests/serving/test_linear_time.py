@@ -33,6 +33,7 @@ TEXTS: dict[str, Make] = {
     "points in a sentence": lambda number: "a " + "<img>" * number + " dog",
     "elements that stay and do not": nested("<b translate=no><i translate=yes>", "</i></b>"),
     "tags that never end": repeated("List<"),
+    "end tags that never end": repeated("</a"),
     "comments that never end": repeated("<!-- "),
     "attributes": lambda number: "<b " + "a=1 " * number + ">dog</b>",
     "marks of templates": repeated("<% "),

@@ -42,7 +42,7 @@ from serving.jobs.table import JobState
 from serving.observability.request_stats import current_key
 
 _READER = reads_json_or_form()
-_MAX_KEY_BYTES = 4096
+_MAX_KEY_BYTES = 4096  # of a body that holds only the key of a document
 
 
 class DocumentBody(FieldsBody):

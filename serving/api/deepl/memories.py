@@ -40,8 +40,8 @@ _MEMORY = _MEMORIES + "/{translation_memory_id}"
 _FILE = _MEMORIES + "/files/{file_id}"
 _MAX_NAME_CHARACTERS = 100
 _MAX_BODY_BYTES = 65_536
-_MAX_PAGE = 25
-_MAX_SEGMENTS = 100
+_MAX_PAGE = 25  # memories of a page
+_MAX_SEGMENTS = 100  # units of a page
 _MEMORY_STATUSES = (404, *KEYED_STATUSES)
 _AWAITED = "Upload the TMX file to the upload_url."
 

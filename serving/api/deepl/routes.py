@@ -35,7 +35,7 @@ from serving.observability.request_stats import current_key
 
 ENDPOINTS = (TRANSLATE,)
 _UNLIMITED = 10**12  # what DeepL returns if there is no limit
-_MAX_FORM_BYTES = 4096
+_MAX_FORM_BYTES = 4096  # of a body that holds only a type
 _READER = reads_json_or_form()
 _NO_EVALUATIONS = "quality-evaluations: no model here finds errors; /v2/translate has `quality`"
 _TYPES = {"source": sources, "target": targets}

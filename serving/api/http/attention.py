@@ -12,7 +12,7 @@ from serving.pipelines.attention_maps import AttentionMap
 from serving.requests.request import AttentionQuery
 
 MAX_ATTENTION_WEIGHTS = 2**21  # of one answer: about 20 MB of JSON
-DIGITS = 6
+DIGITS = 6  # of a weight: 32-bit floats have seven
 
 
 class AttentionQueryFields(BaseModel):

@@ -14,8 +14,8 @@ from serving.errors import CONTENT_ENCODING, RequestError, TooLarge, WrongMediaT
 ENCODINGS = ("gzip", "deflate")
 _GZIP = ENCODINGS[0]
 _ALIASES = {"x-gzip": _GZIP}
-_MAX_CODINGS = 2
-_PIECE_BYTES = 2**18
+_MAX_CODINGS = 2  # more have no use, and each may unpack to the limit
+_PIECE_BYTES = 2**18  # decoded at once: so much memory does a small body take that unpacks to a lot
 
 
 def codings_of(values: Iterable[str]) -> list[str]:

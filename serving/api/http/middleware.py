@@ -30,8 +30,8 @@ from serving.errors import EngineStopped
 from serving.observability.request_stats import RequestStats, collect_request_stats
 from serving.observability.tracing import Tracing
 
-_MAX_PATH_CHARACTERS = 256
-_MAX_TRACE_CHARACTERS = 128
+_MAX_PATH_CHARACTERS = 256  # in the access log; a client may send a path of any length
+_MAX_TRACE_CHARACTERS = 128  # a traceparent has 55 (W3C Trace Context), later versions more
 _ID_HEADER = "x-request-id"
 _IS_ID = re.compile("[!-~]{1,128}")
 _CLOSED_BY_CLIENT = 499  # as in nginx: disconnected before the answer began

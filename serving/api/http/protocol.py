@@ -68,7 +68,7 @@ _STATUS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] =
     ((EngineStopped, OutOfMemory, StorageError), 503),
     ((DocumentNotReady, DocumentTaken, DocumentsFull), 503),
 )
-_RETRY_AFTER_503_SECONDS = 5.0
+_RETRY_AFTER_503_SECONDS = 5.0  # until memory is free again, or another replica answers
 # With a 429: a smaller request would be refused too. HAProxy in front then refuses similar
 # requests by itself for a moment: see deployments/haproxy.frontend.
 REFUSES_ALL = "Attendant-Refuses-All"

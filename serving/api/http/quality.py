@@ -5,7 +5,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from serving.pipelines.translation.job import Rendering
 from serving.pipelines.translation.quality import text_score
 
-_DIGITS = 4
+_DIGITS = 4  # of scores and probabilities
 
 
 class SentenceQuality(TypedDict):

@@ -1,8 +1,8 @@
 """Routes: each is registered once, with its protocol, its description and its key check.
 
 Starlette matches them and FastAPI describes them in `/openapi.json`. FastAPI's own handlers would
-solve dependencies and validate parameters, which nothing here uses: they take 40 to 100 us a
-request, and matching one of all routes at most 15 us.
+solve dependencies and validate parameters, which nothing here uses: they take 40 to 100 µs a
+request, and matching one of all routes at most 15 µs.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

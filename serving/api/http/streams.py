@@ -14,7 +14,7 @@ from serving.api.http.protocol import ENDS, Protocol, log_failure
 from serving.observability.metrics import Outcome, Tracked, outcome_of
 from serving.pipelines.streams import in_batches
 
-PING_SECONDS = 10.0
+PING_SECONDS = 10.0  # many proxies close a connection that is silent for 30 to 60 seconds
 _PING = b": ping\n\n"
 Item = TypeVar("Item")
 

@@ -30,9 +30,9 @@ from serving.pipelines.routing import identify_document_sources
 from serving.pipelines.translation.job import MemoryUse
 from serving.text.language_identification import is_explicit
 
-_OTHER_BYTES = 65_536
-_MAX_FIELDS = 100
-_CHUNK_BYTES = 2**18
+_OTHER_BYTES = 65_536  # of all fields besides the file
+_MAX_FIELDS = 100  # of a form with a file; the largest body has a dozen
+_CHUNK_BYTES = 2**18  # read on a thread and sent at once
 _HOST = re.compile(r"[\w.-]+(:\d+)?|\[[\da-fA-F:.]+\](:\d+)?")
 _PREFIX = re.compile(r"(/[\w.~-]+)+/?")
 GlossaryOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]

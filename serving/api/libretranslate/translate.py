@@ -41,7 +41,7 @@ from serving.api.http.streams import EventStream, encode_events, wait_for_first
 from serving.api.libretranslate.protocol import PROTOCOL, Translated, describe_detection
 from serving.errors import RequestError
 from serving.observability.metrics import Outcome
-from serving.pipelines.decoding import DEFAULT_BEAMS, PLAIN, Decoding
+from serving.pipelines.decoding import DEFAULT_BEAMS, DEFAULT_DECODING, Decoding
 from serving.pipelines.routing import RoutedTranslator, route_texts
 from serving.pipelines.translation.job import (
     AlignedWords,
@@ -61,7 +61,7 @@ from serving.text.checks import (
 from serving.text.language_identification import is_explicit
 from serving.text.markup.tokens import Markup, MarkupKind
 
-MAX_TERMS = 256
+MAX_TERMS = 256  # of a request; more belong into a glossary that is stored (`/v3/glossaries`)
 MAX_TERM_TRANSLATIONS = 16
 MAX_TERM_CHARACTERS = 256
 # Fields that are numbers.
@@ -206,7 +206,7 @@ class TranslateBody(DecodingFields, RequestBody):
             options["attention_queries"] = parse_queries(self.return_attention)
         if self.format == "html":
             options["markup"] = Markup(MarkupKind.HTML)
-        decoding = PLAIN if explicit.isdisjoint(_DECODING_FIELDS) else self._decoding()
+        decoding = DEFAULT_DECODING if explicit.isdisjoint(_DECODING_FIELDS) else self._decoding()
         job = TranslationJob(request_id, self.texts, self.source, self.target, decoding, **options)
         if self.attention_heads:
             job = replace(job, attention_heads=tuple(self.attention_heads))

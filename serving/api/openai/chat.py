@@ -259,7 +259,7 @@ def _text_of_part(part: dict[str, Any]) -> str:
     return text
 
 
-MAX_TOOLS = 128
+MAX_TOOLS = 128  # as in OpenAI
 
 
 class NamedFunction(_ToolModel):

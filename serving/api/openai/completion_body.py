@@ -32,7 +32,7 @@ from serving.text.checks import (
 )
 
 MAX_CHOICES = 128  # of one request, as in OpenAI
-_DEFAULT_MAX_TOKENS = 16
+_DEFAULT_MAX_TOKENS = 16  # of a completion, as in OpenAI
 _MAX_STOPS = 16  # OpenAI has 4; tasks of lm-evaluation-harness name more
 _MAX_STOP_CHARACTERS = 256
 

@@ -31,7 +31,7 @@ from serving.bundle.manifest import Task
 from serving.errors import RequestError, TooLarge
 from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix, TextPair
+from serving.pipelines.jobs import EncodeInput, EncodeJob, Encodings, Matrix, TextPair
 from serving.requests.parameters import TokenIds
 from serving.text.checks import check_texts
 
@@ -42,7 +42,7 @@ class Document(BaseModel):
     text: str
 
 
-_ALL_THAT_IS_READ = -1
+_ALL_THAT_IS_READ = -1  # as in vLLM
 
 
 class EncodingBody(FieldsWithoutEffect, RequestBody):
@@ -60,7 +60,7 @@ class EncodingBody(FieldsWithoutEffect, RequestBody):
 
     @property
     @abstractmethod
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[EncodeInput, ...]:
         """Return the inputs to encode. Raises RequestError."""
 
     @property
@@ -201,7 +201,7 @@ def field_names(inputs: str) -> dict[str, str]:
 _NAMES = field_names("documents")
 
 
-def check_size(field: str, inputs: Sequence[Input], max_characters: int) -> None:
+def check_size(field: str, inputs: Sequence[EncodeInput], max_characters: int) -> None:
     """Raise TooLarge for too many characters or tokens; the query counts with each document."""
     size = sum(map(len, inputs))
     if size > max_characters:

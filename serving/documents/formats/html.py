@@ -207,7 +207,7 @@ def _span(open_text: _OpenText, text: str, escape_text: Escape) -> TextSpan:
     references = _references(pieces)
     meant = [unescape(_LINE_ENDS.sub(" ", p)) if isinstance(p, str) else p for p in pieces]
     return TextSpan(
-        start, max(start, end), meant, partial(_with_references, references, escape_text)
+        start, max(start, end), meant, partial(_escape_with_references, references, escape_text)
     )
 
 
@@ -221,7 +221,7 @@ def _references(pieces: Sequence[str | InlineMark]) -> dict[str, str]:
     }
 
 
-def _with_references(references: Mapping[str, str], escape_text: Escape, text: str) -> str:
+def _escape_with_references(references: Mapping[str, str], escape_text: Escape, text: str) -> str:
     return "".join(references.get(character) or escape_text(character) for character in text)
 
 

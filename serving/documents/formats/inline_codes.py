@@ -97,7 +97,7 @@ def _parts(element: XmlElement, document: str) -> Iterator[str | InlineMark]:
             yield InlineMark(child.end_tag, MarkRole.CLOSES, name)
         else:
             raw = document[child.start : place]
-            yield InlineMark(raw, *_role_of(child), visible_text=_placeholder(child, raw))
+            yield InlineMark(raw, *_role(child), visible_text=_placeholder(child, raw))
     yield unescape_text(document[place : element.inner_end])
 
 
@@ -113,7 +113,7 @@ def _protected_end(child: XmlElement, parent: XmlElement) -> int | None:
     return None
 
 
-def _role_of(code: XmlElement) -> tuple[MarkRole, str]:
+def _role(code: XmlElement) -> tuple[MarkRole, str]:
     if code.name in _ROLES:
         kind = "annotation" if code.name in ("sm", "em") else "code"
         return _ROLES[code.name], f"{kind} {_key(code)}"

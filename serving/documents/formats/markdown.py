@@ -17,10 +17,10 @@ from serving.documents.formats.html import attribute_spans, text_spans
 from serving.documents.formats.markdown_blocks import (
     TITLE,
     HtmlBlock,
+    InlineReader,
     Label,
+    MarkdownPage,
     NotAsParsed,
-    Page,
-    Reader,
     TextBlock,
     front_matter_spans,
 )
@@ -40,12 +40,12 @@ _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 def read_markdown(path: Path, language: str | None = None) -> Document:
     """Read a Markdown file. Raises RequestError."""
-    page_of = lru_cache(maxsize=1)(Page)  # both layers read the same text
+    page_of = lru_cache(maxsize=1)(MarkdownPage)  # both layers read the same text
     layers = [lambda text: _label_spans(page_of(text)), lambda text: _text_spans(page_of(text))]
     return LayeredDocument(read_text(path, language).with_line_feeds(), layers)
 
 
-def _text_spans(page: Page) -> Iterator[TextSpan]:
+def _text_spans(page: MarkdownPage) -> Iterator[TextSpan]:
     for block in page.blocks():
         if isinstance(block, HtmlBlock):
             if not _begins_with_inline_tag(page.text, block):
@@ -60,18 +60,18 @@ class _TextSpan(TextSpan):
     help, the text is not translated.
     """
 
-    def __init__(self, block: TextBlock, page: Page) -> None:
+    def __init__(self, block: TextBlock, page: MarkdownPage) -> None:
         """Raises NotAsParsed."""
         self._block, self._page = block, page
         self._escapes = False
-        super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
+        super().__init__(block.start, block.end, block.read().pieces, self._escape_markdown)
 
     def apply_translation(self, translation: str) -> str:
         if self._may_be_code():
             return self._block.raw
         for self._escapes in (False, True):
             text = super().apply_translation(translation)
-            if self._has_outline_of_source(self._block.content_of(text)):
+            if self._has_outline_of_source(self._block.parsed_content(text)):
                 return text
         return self._block.raw
 
@@ -96,7 +96,7 @@ class _TextSpan(TextSpan):
         is_code = indentation.isspace() and len(indentation.expandtabs(4)) >= 4
         return is_code and not all(line.startswith(("    ", "\t")) for line in later)
 
-    def _as_markdown(self, text: str) -> str:
+    def _escape_markdown(self, text: str) -> str:
         if self._block.is_title:
             return text.translate(_IN_TITLES)
         if self._escapes:
@@ -104,7 +104,7 @@ class _TextSpan(TextSpan):
         return text.replace("|", "\\|") if self._block.is_cell else text
 
 
-def _label_spans(page: Page) -> Iterator[TextSpan]:
+def _label_spans(page: MarkdownPage) -> Iterator[TextSpan]:
     """Yield front matter, and the texts of pictures and links within the marks of other texts."""
     text = page.text
     yield from front_matter_spans(text)
@@ -122,7 +122,7 @@ def _label_spans(page: Page) -> Iterator[TextSpan]:
     yield from sorted((span for span in spans if span), key=lambda span: span.start)
 
 
-def _spans_of_labels(text: str, block: TextBlock, reader: Reader) -> Iterator[TextSpan]:
+def _spans_of_labels(text: str, block: TextBlock, reader: InlineReader) -> Iterator[TextSpan]:
     place = block.start
     for label in reader.labels:
         start = text.find(label.raw, place, block.end)
@@ -143,7 +143,7 @@ def _picture_span(start: int, label: Label) -> TextSpan | None:
     if not label.children:
         return None
     begin = start + len("![")
-    reader = Reader(label.raw[len("![") :], "\n")
+    reader = InlineReader(label.raw[len("![") :], "\n")
     with suppress(NotAsParsed):
         reader.read_all(label.children)
         if label.raw[len("![") + reader.place :] not in ("]", "][]"):  # a reference by its own text

@@ -69,7 +69,7 @@ class TextBlock:
         match = re.search(r"\n[ \t>]*", self.raw)
         return match.group() if match else "\n"
 
-    def content_of(self, raw: str) -> str:
+    def parsed_content(self, raw: str) -> str:
         """Return what a parser would read for this text in the block's place."""
         content = raw.replace(self.line_start, "\n")
         return content.replace("\\|", "|") if self.is_cell else content
@@ -79,9 +79,9 @@ class TextBlock:
         """Return whether it is the title in the line of a directive."""
         return bool(self.block.meta.get("is_title"))
 
-    def read(self) -> "Reader":
+    def read(self) -> "InlineReader":
         """Read the pieces of the text. Raises NotAsParsed."""
-        reader = Reader(self.block.content, self.line_start)
+        reader = InlineReader(self.block.content, self.line_start)
         reader.read_all(self.block.children or ())
         return reader
 
@@ -92,7 +92,7 @@ class HtmlBlock:
     end: int
 
 
-class Page:
+class MarkdownPage:
     """The parsed text of a Markdown file."""
 
     def __init__(self, text: str) -> None:
@@ -184,8 +184,8 @@ def _end_of_line(line: str, text: str, place: int, end: int) -> int | None:
     return None if start is None else start + len(line)
 
 
-class Reader:
-    """Reads the pieces of a text, token by token. line_start: how new lines begin.
+class InlineReader:
+    """A reader of the pieces of a text, token by token. line_start: how new lines begin.
 
     labels: the images, link ends and tags. place: the end of what is read.
     """
@@ -209,7 +209,7 @@ class Reader:
             case "text":
                 self.pieces.append(self._match_literally(token.content))
             case "text_special":
-                self._take(re.escape(token.markup))
+                self._add_mark(re.escape(token.markup))
             case "softbreak":
                 self._read_soft_break()
             case "hardbreak":
@@ -229,27 +229,27 @@ class Reader:
                 self.pieces.append(tag_mark(self._with_line_starts(token.content)))
                 self.labels.append(Label(_raw(self.pieces[-1]), is_tag=True))
             case "image":
-                self._take(_IMAGE.pattern)
+                self._add_mark(_IMAGE.pattern)
                 self.labels.append(Label(_raw(self.pieces[-1]), token.children))
             case "link_open" if token.markup == "autolink":
-                self._take(_AUTOLINK.pattern)
+                self._add_mark(_AUTOLINK.pattern)
                 while next(following).type != "link_close":
                     pass
             case "link_open":
-                self._take(r"\[", MarkRole.OPENS, "link")
+                self._add_mark(r"\[", MarkRole.OPENS, "link")
                 self._link_starts.append(self.place)
             case "link_close":
                 self._read_link_end(self._text[self._link_starts.pop() : self.place])
             case "em_open" | "strong_open" | "s_open":
-                self._take(re.escape(token.markup), MarkRole.OPENS, token.tag)
+                self._add_mark(re.escape(token.markup), MarkRole.OPENS, token.tag)
             case "em_close" | "strong_close" | "s_close":
-                self._take(re.escape(token.markup), MarkRole.CLOSES, token.tag)
+                self._add_mark(re.escape(token.markup), MarkRole.CLOSES, token.tag)
             case _:
                 raise NotAsParsed
 
     def _read_link_end(self, text: str) -> None:
         """Read the end of a link. A link that is found by its text gets the text as a label."""
-        self._take(_LINK_END.pattern, MarkRole.CLOSES, "link")
+        self._add_mark(_LINK_END.pattern, MarkRole.CLOSES, "link")
         self.labels.append(Label(raw := _raw(self.pieces[-1])))
         if raw in ("]", "][]"):
             self.pieces[-1] = InlineMark(
@@ -288,7 +288,7 @@ class Reader:
             InlineMark(mark, MarkRole.CLOSES, mark),
         ]
 
-    def _take(self, pattern: str, role: MarkRole = MarkRole.STANDS, name: str = "") -> None:
+    def _add_mark(self, pattern: str, role: MarkRole = MarkRole.STANDS, name: str = "") -> None:
         raw = self._match(re.compile(pattern, re.DOTALL))
         self.pieces.append(InlineMark(self._with_line_starts(raw), role, name))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from serving.documents.document import Document
 from serving.documents.encoding import TextFile
-from serving.documents.formats.plain_text import document_of
+from serving.documents.formats.plain_text import plain_document
 from serving.errors import RequestError
 
 _PROGRAM = Path(__file__).with_name("pdf_reader.py")
@@ -27,4 +27,4 @@ def read_pdf(path: Path, language: str | None = None) -> Document:
     answer = json.loads(process.stdout) if process.returncode == 0 else killed
     if "error" in answer:
         raise RequestError("file", path.name, answer["error"])
-    return document_of(TextFile(answer["text"], "utf-8"), language)
+    return plain_document(TextFile(answer["text"], "utf-8"), language)

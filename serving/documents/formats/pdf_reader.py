@@ -38,7 +38,7 @@ def extract_paragraphs(path: Path) -> list[str]:
     texts: list[str] = []
     num_characters = 0
     for page in extract_pages(path, laparams=LAParams(all_texts=True)):
-        for text in map(_text_of, _boxes(page)):
+        for text in map(_box_text, _boxes(page)):
             if texts and _goes_on(texts[-1], text):
                 texts[-1] = join_lines(texts[-1], text)
             elif text:
@@ -57,7 +57,7 @@ def _boxes(container: Iterable[object]) -> Iterator[LTTextBox]:
             yield from _boxes(item)
 
 
-def _text_of(box: LTTextBox) -> str:
+def _box_text(box: LTTextBox) -> str:
     """Return the text of a box; lines that its width has broken are joined."""
     lines = [line for line in box if isinstance(line, LTTextLine) and _words(line)]
     full = [_is_full(*pair, box.width) for pair in pairwise(lines)]

@@ -16,10 +16,10 @@ _LONGEST = 1_000  # characters of a text that is joined with the next line
 
 def read_txt(path: Path, language: str | None = None) -> Document:
     """Read a plain text. Raises RequestError."""
-    return document_of(_with_line_feeds(read_text(path, language)), language)
+    return plain_document(_with_line_feeds(read_text(path, language)), language)
 
 
-def document_of(file: TextFile, language: str | None) -> Document:
+def plain_document(file: TextFile, language: str | None) -> Document:
     if "\r" in file.text:
         lines = _TXT_LINE.finditer(file.text)
         return PlainDocument(file, (_span(file.text, *line.span()) for line in lines))

@@ -61,11 +61,11 @@ class PluralForms:
     form_of: Callable[[int], int]
     rule: str
 
-    def is_of_one(self, form: int) -> bool:
+    def is_singular(self, form: int) -> bool:
         """Return whether a form is used for the number 1."""
         return self.form_of(1) == form and self.num_forms > 1
 
-    def is_of_few_numbers(self, form: int) -> bool:
+    def is_rare(self, form: int) -> bool:
         return sum(self.form_of(number) == form for number in _NUMBERS) <= _OFTEN
 
 
@@ -82,12 +82,14 @@ class PoDocument:
         return [message.fragment.xml for message in self._translatable_messages()]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        done = dict(zip(map(id, self._translatable_messages()), translations, strict=True))
-        scores = dict(zip(done, self.review.scores, strict=True)) if self.review else {}
+        translation_of = dict(
+            zip(map(id, self._translatable_messages()), translations, strict=True)
+        )
+        scores = dict(zip(translation_of, self.review.scores, strict=True)) if self.review else {}
         forms = parse_plural_forms(self._fields().get("Plural-Forms", "")) or plural_forms(language)
         edits = [*self._header_edits(language, forms)]
         for entry in self._untranslated:
-            texts = [_text(message, done.get(id(message))) for message in entry.messages]
+            texts = [_text(message, translation_of.get(id(message))) for message in entry.messages]
             edits += _edits(entry, texts, forms, self._width)
             edits += _fuzzy_edits(entry, self._is_fuzzy(entry, scores))
         file = self._file if self._header else replace(self._file, encoding="utf-8")
@@ -170,7 +172,7 @@ def _edits(
 
 def _fuzzy_edits(entry: _UntranslatedEntry, is_fuzzy: bool) -> Iterator[Edit]:
     if any(message.fragment.has_words for message in entry.messages):
-        yield from _with_fuzzy(entry.entry) if is_fuzzy else _without_fuzzy(entry.entry)
+        yield from _mark_fuzzy(entry.entry) if is_fuzzy else _without_fuzzy(entry.entry)
 
 
 def _plural_texts(
@@ -184,13 +186,13 @@ def _plural_texts(
     says_number = one.placeholders == many.placeholders
     return {
         f"msgstr[{form}]": texts[0]
-        if forms.is_of_one(form) and (says_number or forms.is_of_few_numbers(form))
+        if forms.is_singular(form) and (says_number or forms.is_rare(form))
         else texts[1]
         for form in range(forms.num_forms)
     }
 
 
-def _with_fuzzy(entry: PoEntry) -> Iterator[Edit]:
+def _mark_fuzzy(entry: PoEntry) -> Iterator[Edit]:
     """Mark an entry as fuzzy, after its comments and before the previous message."""
     if "fuzzy" in entry.flags:
         return

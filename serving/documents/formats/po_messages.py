@@ -43,10 +43,10 @@ class Message:
         return sorted(piece.raw for piece in pieces if isinstance(piece, InlineMark))
 
     def apply_translation(self, translation: str) -> str:
-        text = self._with_arguments_of(translation).apply_translation(translation)
+        text = self._reorder_arguments(translation).apply_translation(translation)
         return self._accelerator.insert_into(text, self._words(text)) if self._accelerator else text
 
-    def _with_arguments_of(self, translation: str) -> TextSpan:
+    def _reorder_arguments(self, translation: str) -> TextSpan:
         """Return a span in which each argument keeps its value if a translation reorders them."""
         items = self.fragment.restore_codes(translation)
         places = [item.number - 1 for item in items if isinstance(item, Single)]

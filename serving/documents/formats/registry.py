@@ -11,7 +11,6 @@ from serving.errors import RequestError
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 Read = Callable[[Path, str | None, str | None], Document]
-_PACKED = frozenset({"docx", "pptx", "xlsx", "odt", "epub", "idml", "pdf"})
 
 
 @dataclass(frozen=True)
@@ -20,13 +19,14 @@ class Format:
 
     read: takes a path and the languages of the text and of its translation, if they are known;
     raises RequestError for a file of another format. result: the extension of translations, if it
-    differs. has_review: it reads a `ReviewedDocument`.
+    differs. has_review: it reads a `ReviewedDocument`. is_text: a file is text, no archive.
     """
 
     media_type: str
     read: Read
     result: str | None = None
     has_review: bool = False
+    is_text: bool = True
 
 
 def _guesses_its_encoding(read: Callable[[Path, str | None], Document]) -> Read:
@@ -43,11 +43,15 @@ FORMATS = {
     "htm": Format("text/html", _guesses_its_encoding(html.read_html_file)),
     "md": Format("text/markdown", _guesses_its_encoding(markdown.read_markdown)),
     "docx": Format(
-        _OFFICE + wordprocessing.MAIN_TYPE, _names_its_encoding(wordprocessing.read_docx)
+        _OFFICE + wordprocessing.MAIN_TYPE,
+        _names_its_encoding(wordprocessing.read_docx),
+        is_text=False,
     ),
-    "pptx": Format(_OFFICE + presentation.MAIN_TYPE, _names_its_encoding(presentation.read_pptx)),
-    "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read_xlsx)),
-    "odt": Format(odt.MEDIA_TYPE, _names_its_encoding(odt.read_odt)),
+    "pptx": Format(
+        _OFFICE + presentation.MAIN_TYPE, _names_its_encoding(presentation.read_pptx), is_text=False
+    ),
+    "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read_xlsx), is_text=False),
+    "odt": Format(odt.MEDIA_TYPE, _names_its_encoding(odt.read_odt), is_text=False),
     "srt": Format("application/x-subrip", _guesses_its_encoding(subtitles.read_srt)),
     "vtt": Format("text/vtt", _guesses_its_encoding(subtitles.read_vtt)),
     "po": Format("text/x-gettext-translation", _guesses_its_encoding(po.read_po), has_review=True),
@@ -62,9 +66,11 @@ FORMATS = {
     ),
     "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read_xliff), has_review=True),
     "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read_xliff)),
-    "epub": Format(epub.MEDIA_TYPE, _names_its_encoding(epub.read_epub)),
-    "idml": Format(idml.MEDIA_TYPE, _names_its_encoding(idml.read_idml)),
-    "pdf": Format("application/pdf", _guesses_its_encoding(pdf.read_pdf), result="txt"),
+    "epub": Format(epub.MEDIA_TYPE, _names_its_encoding(epub.read_epub), is_text=False),
+    "idml": Format(idml.MEDIA_TYPE, _names_its_encoding(idml.read_idml), is_text=False),
+    "pdf": Format(
+        "application/pdf", _guesses_its_encoding(pdf.read_pdf), result="txt", is_text=False
+    ),
     "tmx": Format("application/x-tmx+xml", tmx.read_tmx),
 }
 
@@ -90,7 +96,8 @@ def check_review(name: str, threshold: float) -> None:
 
 def is_packed(name: str) -> bool:
     """Return whether a file of this name is a document that is not text."""
-    return PurePath(name).suffix.lower().removeprefix(".") in _PACKED
+    document_format = FORMATS.get(PurePath(name).suffix.lower().removeprefix("."))
+    return document_format is not None and not document_format.is_text
 
 
 def result_name(name: str) -> str:

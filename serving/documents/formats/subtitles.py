@@ -79,7 +79,7 @@ def read_srt(path: Path, language: str | None = None) -> Document:
     lines = [*_LINE.finditer(file.text)]
     if not any(_TIMING.match(line[1]) for line in lines):
         raise RequestError("file", path.name, "is not what its name says: it has no subtitles")
-    return PlainDocument(file, (CueLines(*sentence) for sentence in _of_srt(lines)))
+    return PlainDocument(file, (CueLines(*sentence) for sentence in _split_srt(lines)))
 
 
 def read_vtt(path: Path, language: str | None = None) -> Document:
@@ -88,11 +88,11 @@ def read_vtt(path: Path, language: str | None = None) -> Document:
     if not _WEBVTT.match(file.text):
         message = "is not what its name says: it does not begin with WEBVTT"
         raise RequestError("file", path.name, message)
-    texts = _of_vtt(_LINE.finditer(file.text))
+    texts = _split_vtt(_LINE.finditer(file.text))
     return PlainDocument(file, (CueLines(*text, escape_text) for text in texts))
 
 
-def _of_vtt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
+def _split_vtt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
     """Yield the sentences of each cue, and its separate lines.
 
     As in WebVTT, 6.1, a line with an arrow begins a cue, and an empty line ends it.
@@ -110,7 +110,7 @@ def _of_vtt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
     yield from _sentences(cue)
 
 
-def _of_srt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
+def _split_srt(lines: Iterable["re.Match[str]"]) -> Iterator[tuple[int, str]]:
     """Yield the sentences of each cue, and its separate lines."""
     cue: list[re.Match[str]] = []
     has_begun = False
@@ -132,13 +132,13 @@ def _sentences(lines: Sequence["re.Match[str]"]) -> Iterator[tuple[int, str]]:
     first = 0
     for number in range(1, len(lines) + 1):
         is_last = number == len(lines) or number - first == _MOST_LINES
-        if is_last or _is_apart(lines[number - 1][1], lines[number][1]):
+        if is_last or _ends_text(lines[number - 1][1], lines[number][1]):
             text = "".join(line.group() for line in lines[first:number])
             yield lines[first].start(), text.rstrip()
             first = number
 
 
-def _is_apart(line: str, following: str) -> bool:
+def _ends_text(line: str, following: str) -> bool:
     """Return whether a line is not continued in the next."""
     if _STARTS.match(following) or _SOUND.fullmatch(line):
         return True

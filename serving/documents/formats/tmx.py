@@ -12,7 +12,7 @@ from serving.documents.spans import apply_edits
 from serving.documents.xml_elements import XmlElement, blank_before, read_xml
 from serving.errors import RequestError
 from serving.text.languages import match_codes
-from serving.translation_memory.tmx import declared_source, variant_in, variant_language
+from serving.translation_memory.tmx import declared_source, find_variant, variant_language
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _languages(unit: XmlElement) -> tuple[str, ...]:
 def _source_variant(unit: XmlElement, language: str | None) -> XmlElement | None:
     """Return the variant in a language; the first one if the language is not known."""
     languages = _languages(unit)
-    code = languages[0] if language is None else variant_in(language, languages)
+    code = languages[0] if language is None else find_variant(language, languages)
     return None if code is None else _variants(unit)[languages.index(code)]
 
 

@@ -21,8 +21,8 @@ from serving.documents.packages.office import (
     PackagePart,
     Paragraph,
     ZipPackage,
+    keep_with_words,
     read_relations,
-    with_words,
 )
 from serving.documents.packages.xlsx_cells import Cells, update_copies
 from serving.documents.xml_trees import parse_xml, xml_bytes
@@ -57,7 +57,7 @@ def read_charts(
                     raise TooLarge("file", f"{num_bytes} bytes", message)
             if (workbook := workbooks[embedded]) is not None:
                 workbook.charts.append((name, tree))
-        parts.append(PackagePart(name, tree, with_words(paragraphs)))
+        parts.append(PackagePart(name, tree, keep_with_words(paragraphs)))
     return parts, [workbook for workbook in workbooks.values() if workbook is not None]
 
 
@@ -115,8 +115,8 @@ class EmbeddedWorkbook:
         target = BytesIO()
         self._document.write(translations, target, language)
         before, after = Cells(self._package), Cells(ZipPackage(target))
-        written = {self.name: target.getvalue()}
+        changed_parts = {self.name: target.getvalue()}
         for name, tree in self.charts:
             update_copies(tree.getroot(), before, after)
-            written[name] = xml_bytes(tree)
-        return written
+            changed_parts[name] = xml_bytes(tree)
+        return changed_parts

@@ -17,9 +17,9 @@ from serving.documents.packages.office import (
     ElementText,
     PackagePart,
     ZipPackage,
+    keep_with_words,
     parts_of_type,
     read_relations,
-    with_words,
 )
 from serving.documents.packages.ranges import local_name
 from serving.documents.xml_trees import parse_xml, set_text
@@ -104,7 +104,7 @@ class BoundControls:
         """Yield the parts with the texts that the controls found so far show."""
         for store in self._stores.values():
             if store is not None:
-                yield PackagePart(store.name, store.tree, with_words(store.texts.values()))
+                yield PackagePart(store.name, store.tree, keep_with_words(store.texts.values()))
 
     def _find_stored_text(self, properties: Element) -> tuple[_Store, Element] | None:
         """Return where the text of a control is stored; None if it is not, or is empty."""
@@ -118,7 +118,7 @@ class BoundControls:
         }
         for name in self._names.get(fields.get("storeItemID", "").upper(), ()):
             if (store := self._store(name)) is not None:
-                node = _node_at(store.tree.getroot(), fields.get("xpath", ""), prefixes)
+                node = _find_node(store.tree.getroot(), fields.get("xpath", ""), prefixes)
                 if node is not None and (node.text or "").strip():
                     return store, node
         return None
@@ -147,7 +147,7 @@ def _names_of_stores(package: ZipPackage, types: Mapping[str, str]) -> dict[str,
     return names
 
 
-def _node_at(root: Element, path: str, prefixes: Mapping[str, str]) -> Element | None:
+def _find_node(root: Element, path: str, prefixes: Mapping[str, str]) -> Element | None:
     """Return the element at an absolute path of plain steps, as Word writes it; else None."""
     steps = [*_STEP.finditer(path)]
     if not steps or "".join(step[0] for step in steps) != path:

@@ -80,7 +80,7 @@ def _refuse_encrypted(package: ZipPackage, file_name: str) -> None:
 def _parts(package: ZipPackage, name: str) -> Iterator[tuple[str, LayeredDocument]]:
     """Yield the parts of a book with text, in the order of reading. name: of its package file."""
     file, root = read_xml(package.read(name), name)
-    yield name, LayeredDocument(file, [_titles], _in_language)
+    yield name, LayeredDocument(file, [_titles], _declare_language)
     order = [element.attributes.get("idref") for element in _elements_named(root, "itemref")]
     places = {identity: place for place, identity in enumerate(order)}
     items = [element.attributes for element in _elements_named(root, "item")]
@@ -92,7 +92,7 @@ def _parts(package: ZipPackage, name: str) -> Iterator[tuple[str, LayeredDocumen
             yield part, html_document(replace(page, text=_EMPTY.sub(r"<\1\2></\1>", page.text)))
         elif kind == _NCX and part in package.names:
             file, _ = read_xml(package.read(part), part)
-            yield part, LayeredDocument(file, [_labels], _in_language)
+            yield part, LayeredDocument(file, [_labels], _declare_language)
 
 
 def _titles(text: str) -> Iterator[TextSpan]:
@@ -111,7 +111,7 @@ def _span(element: XmlElement, document: str) -> TextSpan:
     return TextSpan(start, end, [unescape_text(document[start:end])], escape_text)
 
 
-def _in_language(text: str, language: str) -> str:
+def _declare_language(text: str, language: str) -> str:
     """Declare the language of an XML file where it declares one."""
     root = root_element(text)
     languages = [element for element in _elements_named(root, "language") if not element.is_empty]

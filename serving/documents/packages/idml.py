@@ -62,7 +62,7 @@ def _paragraphs(root: Element) -> Iterator[Paragraph]:
 
 @dataclass
 class _RangeReader:
-    """Divides ranges so that each is one paragraph, and containers contain runs, not the reverse.
+    """Splits ranges so that each is one paragraph, and containers contain runs, not the reverse.
 
     renamed: elements that have another name until they are read, and their own.
     """
@@ -103,7 +103,7 @@ class _RangeReader:
             if child is properties:
                 continue
             if self._contains_text(child):
-                yield self._around_runs(child, copy_shell(run, properties))
+                yield self._split_container(child, copy_shell(run, properties))
                 part = None
                 continue
             if part is None:
@@ -112,7 +112,7 @@ class _RangeReader:
             part.extend(self._parts_of_text(child) if child.tag == _TEXT else [child])
             part = None if child.tag == _END else part
 
-    def _around_runs(self, container: Element, run: Element) -> Element:
+    def _split_container(self, container: Element, run: Element) -> Element:
         leading = [child for child in container if child.tag in _SCHEMA.leading]
         run.extend([child for child in container if child.tag not in _SCHEMA.leading])
         container[:] = [*leading, *self._parts_of_run(run)]

@@ -38,7 +38,7 @@ _PARTS = ("content.xml", "styles.xml")
 Element = etree._Element
 _DELETED = f"{_TEXT}tracked-changes"
 _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
-_DEEPEST_RANGE = 20
+_DEEPEST_RANGE = 20  # below it marks are single; each level is one of the stack, too
 
 
 def _names(words: str) -> frozenset[str]:
@@ -156,11 +156,11 @@ class OdtParagraph:
                 place = span.stop
                 continue
             self._codes[number] = child
-            yield from self._items_of(child, number, depth)
+            yield from self._child_items(child, number, depth)
             yield child.tail or ""
             place += 1
 
-    def _items_of(self, child: Element, number: int, depth: int) -> Iterator[Item]:
+    def _child_items(self, child: Element, number: int, depth: int) -> Iterator[Item]:
         schema = self._schema
         inside = schema.inner_element(child) if child.tag in schema.pairs else None
         if inside is not None:

@@ -144,10 +144,10 @@ def read_parts(
 ) -> Iterator[PackagePart]:
     for name in names:
         tree = parse_xml(package.read(name), name)
-        yield PackagePart(name, tree, with_words(paragraphs(tree.getroot())))
+        yield PackagePart(name, tree, keep_with_words(paragraphs(tree.getroot())))
 
 
-def with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
+def keep_with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
     return [paragraph for paragraph in paragraphs if paragraph.fragment.has_words]
 
 

@@ -40,7 +40,7 @@ class _Field:
     end: Element | None = None
     instruction: str = ""
 
-    def take(self, element: Element, kind: str) -> None:
+    def read_before_text(self, element: Element, kind: str) -> None:
         """Read an element before the text that the field shows."""
         if kind == "separate":
             self.separate = element
@@ -81,7 +81,7 @@ NO_FIELDS = Fields()
 
 def find_fields(root: Element) -> Fields:
     """Return the fields that have an end."""
-    ended = [field for field in [*_fields_in(root)] if field.end is not None]
+    ended = [field for field in [*_find_all_fields(root)] if field.end is not None]
     if not ended:
         return NO_FIELDS
     begins = {field.begin: field for field in ended}
@@ -100,7 +100,7 @@ def find_fields(root: Element) -> Fields:
     return Fields(frozenset(generated), language)
 
 
-def _fields_in(root: Element) -> Iterator[_Field]:
+def _find_all_fields(root: Element) -> Iterator[_Field]:
     """Yield all fields, also those without an end."""
     stories: dict[Element, list[_Field]] = {}
     for element in root.iter("{*}fldChar", "{*}instrText"):
@@ -114,7 +114,7 @@ def _fields_in(root: Element) -> Iterator[_Field]:
         elif opened and kind == "end":
             opened.pop().end = element
         elif opened and opened[-1].separate is None:
-            opened[-1].take(element, kind)
+            opened[-1].read_before_text(element, kind)
 
 
 def _kind(element: Element) -> str:

@@ -25,7 +25,7 @@ _UNSEEN_ATTRIBUTES = (
     *("AppliedLanguage", "KerningValue", "Tracking"),
 )
 _UNSEEN_ELEMENTS = ("lang", "noProof")
-_DEEPEST_RANGE = 20
+_DEEPEST_RANGE = 20  # below it marks are single; each level is one of the stack, too
 WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 
@@ -68,7 +68,7 @@ class ParagraphSchema:
             return container
         return next((child for child in container if local_name(child) == name), None)
 
-    def properties_of(self, run: Element) -> Element | None:
+    def run_properties(self, run: Element) -> Element | None:
         properties = next((child for child in run if local_name(child) == self.properties), None)
         return copy_shell(run, properties) if self.has_attributes else properties
 
@@ -147,7 +147,7 @@ Piece = RunText | OtherPiece | SeparatorPiece | ContainerPiece | RangePiece
 
 
 class PieceReader:
-    """Reads the children of a paragraph, or of a container in it, as pieces."""
+    """A reader of the children of a paragraph, or of a container in it, as pieces."""
 
     def __init__(self, schema: ParagraphSchema, fields: Fields) -> None:
         self._schema, self._fields = schema, fields
@@ -192,7 +192,7 @@ class PieceReader:
     def _range(self, leaves: Sequence[Leaf], first: int, span: RangeSpan, depth: int) -> Piece:
         start, end = span.start - first, span.end - first
         content = self._group_leaves(leaves[start:end], depth + 1)
-        if not any(texts_in(content)):
+        if not any(iterate_texts(content)):
             return OtherPiece(
                 (*leaves,),
                 any(isinstance(piece, OtherPiece) and piece.ends_sentence for piece in content),
@@ -202,16 +202,16 @@ class PieceReader:
     def _piece(self, leaf: Leaf, depth: int) -> Iterator[Piece]:
         schema, name = self._schema, leaf.name
         if leaf.run is not None and name in {schema.text, *schema.characters}:
-            properties = schema.properties_of(leaf.run)
+            properties = schema.run_properties(leaf.run)
             text = schema.characters.get(name) or leaf.element.text or ""
-            yield from self._with_tabs(text, properties)
+            yield from self._split_at_separators(text, properties)
         elif (inside := self._inner_element(leaf)) is not None:
             yield ContainerPiece(leaf, self.pieces(inside, depth + 1))
         else:
             parts, is_line_break = name in schema.breaks, name in schema.line_breaks
             yield OtherPiece((leaf,), parts, is_line_break, visible_text=self._visible_text(leaf))
 
-    def _with_tabs(self, text: str, properties: Element | None) -> Iterator[Piece]:
+    def _split_at_separators(self, text: str, properties: Element | None) -> Iterator[Piece]:
         """Yield text, with its tabs and the like as pieces that end sentences."""
         for number, part in enumerate(re.split(f"({self._schema.separators})", text)):
             if number % 2:
@@ -234,13 +234,13 @@ class PieceReader:
         return schema.inner_element(element) if leaf.name in schema.containers else None
 
 
-def texts_in(pieces: Iterable[Piece]) -> Iterator[RunText]:
+def iterate_texts(pieces: Iterable[Piece]) -> Iterator[RunText]:
     """Yield all texts in pieces."""
     for piece in pieces:
         if isinstance(piece, RunText):
             yield piece
         elif isinstance(piece, ContainerPiece | RangePiece):
-            yield from texts_in(piece.content)
+            yield from iterate_texts(piece.content)
 
 
 def _is_reference(leaves: Sequence[Leaf], span: RangeSpan) -> bool:

@@ -24,7 +24,7 @@ from serving.documents.packages.run_pieces import (
     RangePiece,
     RunText,
     SeparatorPiece,
-    texts_in,
+    iterate_texts,
 )
 from serving.documents.xml_trees import set_text
 
@@ -145,7 +145,7 @@ class RunParagraph:
         return inside
 
     def _run_like(self, place: Element, run: Element) -> Element:
-        return self._new_run(place, self._schema.properties_of(run))
+        return self._new_run(place, self._schema.run_properties(run))
 
     def _new_run(self, place: Element, properties: Element | None) -> Element:
         if properties is not None and self._schema.has_attributes:
@@ -182,7 +182,7 @@ def _shift(properties: Element | None) -> Shift | None:
 
 def _commonest(pieces: Iterable[Piece]) -> RunText | None:
     """Return a text with the properties that most characters of the paragraph have."""
-    texts = [*texts_in(pieces)]
+    texts = [*iterate_texts(pieces)]
     lengths: Counter[str] = Counter()
     for text in texts:
         lengths[text.formatting] += len(text.text)

@@ -18,9 +18,9 @@ from serving.documents.packages.office import (
     OfficeDocument,
     PackagePart,
     Paragraph,
+    keep_with_words,
     open_package,
     parts_of_type,
-    with_words,
 )
 from serving.documents.packages.ranges import find_fields
 from serving.documents.packages.run_pieces import WORD_CHARACTERS, ParagraphSchema
@@ -56,7 +56,9 @@ def read_docx(path: Path) -> Document:
         tree = parse_xml(package.read(name), name)
         is_bound = controls.bind(tree.getroot())
         parts.append(
-            PackagePart(name, tree, with_words(_paragraphs(tree.getroot(), controls)), is_bound)
+            PackagePart(
+                name, tree, keep_with_words(_paragraphs(tree.getroot(), controls)), is_bound
+            )
         )
     drawings, linked_parts = read_charts(package, types, parts_of_type(types, *DRAWING_PARTS))
     return OfficeDocument(package, [*controls.parts(), *parts, *drawings], linked_parts)

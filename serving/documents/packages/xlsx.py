@@ -22,10 +22,10 @@ from serving.documents.packages.office import (
     PackagePart,
     Paragraph,
     ZipPackage,
+    keep_with_words,
     open_package,
     parts_of_type,
     read_parts,
-    with_words,
 )
 from serving.documents.packages.run_pieces import ParagraphSchema
 from serving.documents.packages.runs import RunParagraph
@@ -121,7 +121,10 @@ def read_workbook(source: Path | BinaryIO) -> tuple[ZipPackage, OfficeDocument]:
     only_named, also_named = _indices_of_named(sheets, named)
     translated = [item for n, item in enumerate(items) if str(n) not in only_named]
     parts = [
-        *(PackagePart(name, tree, with_words(_texts(translated, quoted))) for name, tree in shared),
+        *(
+            PackagePart(name, tree, keep_with_words(_texts(translated, quoted)))
+            for name, tree in shared
+        ),
         *(
             _sheet(name, tree, named[name], also_named, items, quoted)
             for name, tree in sheets.items()
@@ -196,7 +199,7 @@ def _sheet(
             _give_own_text(cell, shared[int(index)])
             is_changed = True
     texts = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
-    return PackagePart(name, tree, with_words(_texts(texts, quoted)), is_changed)
+    return PackagePart(name, tree, keep_with_words(_texts(texts, quoted)), is_changed)
 
 
 def _give_own_text(cell: Element, shared: Element) -> None:

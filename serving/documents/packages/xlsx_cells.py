@@ -154,24 +154,26 @@ class Cells:
             for name in parts_of_type(types, SHARED_TEXTS)[:1]
             for item in self._root(name).iter("{*}si")
         ]
-        self._of_sheets: dict[str, dict[str, str]] = {}
+        self._texts_by_sheet: dict[str, dict[str, str]] = {}
 
     def texts(self, references: Sequence[tuple[str, str]]) -> list[str]:
         """Return the texts of cells with text. references: sheets and ranges; none means all."""
         texts: list[str] = []
         for sheet, reference in references or [(name, "") for name in self._sheets]:
             cells, name = _range(reference), self._sheets.get(sheet)
-            for cell, text in self._of_sheet(name).items() if name else ():
+            for cell, text in self._sheet_texts(name).items() if name else ():
                 if cells is None or cell in cells:
                     texts.append(text)
         return texts
 
-    def _of_sheet(self, name: str) -> dict[str, str]:
-        if name not in self._of_sheets:
+    def _sheet_texts(self, name: str) -> dict[str, str]:
+        if name not in self._texts_by_sheet:
             cells = self._root(name).iter("{*}c")
             texts = {cell.get("r", ""): self._text(cell) for cell in cells}
-            self._of_sheets[name] = {cell: text for cell, text in texts.items() if text is not None}
-        return self._of_sheets[name]
+            self._texts_by_sheet[name] = {
+                cell: text for cell, text in texts.items() if text is not None
+            }
+        return self._texts_by_sheet[name]
 
     def _root(self, name: str) -> Element:
         content = self._changed.get(name) or self._package.read(name)

@@ -63,7 +63,7 @@ class BeamGroup:
     """The live beams of one generation, and its finished hypotheses.
 
     num_shared[a][b]: number of first positions in which the states of two beams' rows are equal.
-    num_generated: tokens of every beam that were not given in advance.
+    num_generated: tokens of every beam that were not forced.
     num_reported: tokens of the best hypothesis that have been reported.
     """
 

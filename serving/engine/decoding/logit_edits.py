@@ -231,7 +231,7 @@ class BadWords:
         bad_words: Sequence[tuple[int, ...]],
         stop_ids: frozenset[int],
     ) -> "BadWords":
-        """Start after the given tokens. A single stop token is not banned: as in Hugging Face, the
+        """Start after the forced tokens. A single stop token is not banned: as in Hugging Face, the
         request can still end.
         """
         words: Words = {}

@@ -62,8 +62,8 @@ class LoopDetector:
 
 
 def may_loop(ids: Sequence[int]) -> bool:
-    """Return False if so few tokens come again that none of their n-grams comes too often: most
-    translations are told by that.
+    """Return False if so few tokens come again that none of their n-grams comes too often. Most
+    translations need no other check.
     """
     return len(ids) - len(set(ids)) >= NGRAM_SIZE + MOST_REPEATS - 1
 

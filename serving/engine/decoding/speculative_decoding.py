@@ -146,7 +146,7 @@ class Drafts(RowObserver):
 
     def make_drafts(self) -> float:
         """Make drafts for all rows; return the expected number of accepted tokens. A row's last
-        token, which may be forced, and tokens given in advance are not drafted.
+        token, which may be forced, and forced tokens are not drafted.
         """
         batch = self._batch
         num_rows = batch.num_rows

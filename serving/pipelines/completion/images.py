@@ -11,8 +11,8 @@ from serving.bundle.manifest import Manifest, PictureSpec
 from serving.errors import RequestError
 from serving.requests.request import Picture
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
-MOST_PIXELS = 2**25  # a third more than 24 megapixels; 128 MiB in Pillow's memory
+PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+MAX_PIXELS = 2**25  # a third more than 24 megapixels; 128 MiB in Pillow's memory
 
 Image.MAX_IMAGE_PIXELS = None  # Pillow would warn; `opened` refuses
 
@@ -39,7 +39,7 @@ def read_pixels(data: bytes, spec: PictureSpec, field: str) -> bytes:
 def open_picture(data: bytes, field: str) -> Image.Image:
     """Return the picture of a file, upright and in RGB. Raises RequestError."""
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as picture:
+        with Image.open(BytesIO(data), formats=PICTURE_FORMATS) as picture:
             _check_size(picture, field)
             return _rgb(ImageOps.exif_transpose(picture))
     except RequestError:
@@ -48,7 +48,7 @@ def open_picture(data: bytes, field: str) -> Image.Image:
         reason = "its format is none of these"
     except Exception as error:  # decoders of broken files raise errors of many kinds
         reason = str(error)
-    message = f"no picture in {', '.join(FORMATS)} can be read of it: {reason}"
+    message = f"no picture in {', '.join(PICTURE_FORMATS)} can be read of it: {reason}"
     raise RequestError(field, f"{len(data)} bytes", message)
 
 
@@ -61,9 +61,9 @@ def _rgb(picture: Image.Image) -> Image.Image:
 
 
 def _check_size(picture: Image.Image, field: str) -> None:
-    if picture.width * picture.height > MOST_PIXELS:
+    if picture.width * picture.height > MAX_PIXELS:
         size = f"{picture.width} x {picture.height}"
-        raise RequestError(field, size, f"a picture may have {MOST_PIXELS} pixels at most")
+        raise RequestError(field, size, f"a picture may have {MAX_PIXELS} pixels at most")
 
 
 def position_names(manifest: Manifest) -> tuple[str, ...]:

@@ -23,10 +23,10 @@ from serving.pipelines.encoding.outputs import (
 from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.jobs import (
     DetokenizeJob,
+    EncodeInput,
     EncodeJob,
     Encodings,
     Entities,
-    Input,
     Job,
     MaskedWords,
     Matrix,
@@ -175,7 +175,7 @@ class EncodingPipeline:
             return shorten_embeddings(values, job.dimensions, self._encoder.is_normalised)
         return values
 
-    def _entities(self, text: Input, num_tokens: int, encoding: Encoding) -> Entities:
+    def _entities(self, text: EncodeInput, num_tokens: int, encoding: Encoding) -> Entities:
         assert isinstance(text, str)
         _, spans = self._tokenizer.encode_with_spans(text)
         logits = encoding[LOGITS][self._requests.without_special_tokens(num_tokens)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
-from serving.pipelines.jobs import EncodeJob, Input, TextPair
+from serving.pipelines.jobs import EncodeInput, EncodeJob, TextPair
 from serving.requests.parameters import TokenIds
 from serving.requests.request import GenerationRequest
 from serving.text.checks import tokenizing
@@ -81,7 +81,7 @@ class EncodingRequests:
             raise RequestError("prompt_name", name, f"the model has no such prompt; it has {names}")
         return prompts[name]
 
-    def _tokenize(self, inputs: Sequence[Input], prompt: str) -> list[list[TokenIds]]:
+    def _tokenize(self, inputs: Sequence[EncodeInput], prompt: str) -> list[list[TokenIds]]:
         """Return the tokens of each input, of a pair those of each text; without special ones."""
         texts: list[str] = []
         for source in inputs:

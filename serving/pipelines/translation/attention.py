@@ -6,7 +6,7 @@ import numpy as np
 
 from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
 from serving.pipelines.translation.job import SentenceAttention
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.parameters import TokenIds
 from serving.requests.request import AttentionQuery, FinishedEvent, OutputTokens
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, find_words, word_attention
@@ -24,7 +24,7 @@ def attention_matrix(tokens: OutputTokens, num_source_tokens: int) -> Array | No
 
 def sentence_attention(
     tokenizers: TokenizerPair,
-    special_tokens: SpecialTokens,
+    special_tokens: LanguagePairTokens,
     source_ids: TokenIds,
     target_ids: Sequence[int],
     attention: Array,
@@ -55,7 +55,7 @@ def _rows(matrix: Array) -> tuple[tuple[float, ...], ...]:
 
 def sentence_maps(
     tokenizers: TokenizerPair,
-    special_tokens: SpecialTokens,
+    special_tokens: LanguagePairTokens,
     shapes: Shapes,
     queries: Sequence[AttentionQuery],
     source_ids: TokenIds,

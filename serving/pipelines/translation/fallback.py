@@ -44,7 +44,7 @@ from serving.text.languages import primary_language
 from serving.text.markup.tokens import Role, join_raw
 from serving.text.tokenizer import Tokenizer
 
-NUM_BEAMS = 4
+_NUM_BEAMS = 4
 _MANY_REQUESTS = 64  # whose outcomes are checked on another thread, so that other requests go on
 # Tokens of the second translation of a loop: twice those of its source, and some for short ones.
 _MAX_GROWTH, _FEWEST_TOKENS = 2, 10
@@ -320,7 +320,7 @@ def _without_loop(
 def _as_beam_search(request: GenerationRequest, max_rows: int) -> GenerationRequest | None:
     """Return the request as a beam search with several hypotheses; None if there is one row."""
     beam = request.beam or BeamParams(1)
-    num_beams = max(beam.num_beams, min(NUM_BEAMS, max_rows))
+    num_beams = max(beam.num_beams, min(_NUM_BEAMS, max_rows))
     if num_beams == 1:
         return None
     return replace(

@@ -12,7 +12,7 @@ from serving.text.spans import Span
 from serving.text.terms import TextWords, any_term_pattern, first_word, term_pattern
 from serving.text.tokenizer import Tokenizer
 
-MAX_TERMS = 64  # in one segment
+MAX_TERMS_PER_SEGMENT = 64  # in one segment
 NOT_WRITABLE = "cannot be written with the model's vocabulary"
 
 
@@ -41,8 +41,8 @@ class TermMatcher:
     def match(self, segment: str) -> tuple[MatchedTerm, ...]:
         """Return the terms of a segment in order. Raises RequestError if there are too many."""
         matches = self._longest_matches(segment)
-        if len(matches) > MAX_TERMS:
-            message = f"at most {MAX_TERMS} terms may occur in one sentence"
+        if len(matches) > MAX_TERMS_PER_SEGMENT:
+            message = f"at most {MAX_TERMS_PER_SEGMENT} terms may occur in one sentence"
             raise RequestError("glossary", len(matches), message)
         return tuple(MatchedTerm(match.span, self._translations[match.number]) for match in matches)
 

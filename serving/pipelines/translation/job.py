@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from serving.pipelines.attention_maps import AttentionMap
-from serving.pipelines.decoding import PLAIN, Decoding
+from serving.pipelines.decoding import DEFAULT_DECODING, Decoding
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.translation.quality import SegmentQuality
 from serving.requests.request import AttentionQuery, FinishReason
@@ -73,7 +73,7 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
     texts: tuple[str, ...]
     source: str
     target: str
-    decoding: Decoding = PLAIN
+    decoding: Decoding = DEFAULT_DECODING
     num_alternatives: int = 0
     target_prefix: str = ""
     alternatives_at_prefix: bool = False
@@ -225,7 +225,7 @@ class ScoreJob(Job["tuple[PairScore, ...]"]):
     pairs: tuple[tuple[str, str], ...]
     source: str
     target: str
-    decoding: Decoding = PLAIN
+    decoding: Decoding = DEFAULT_DECODING
     returns_attention: bool = False
     attention_heads: tuple[int, ...] = ()
     attention_queries: tuple[AttentionQuery, ...] = ()

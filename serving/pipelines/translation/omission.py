@@ -7,7 +7,7 @@ of "Green Street 12", leaves the others out.
 from serving.text.function_words import FUNCTION_WORDS
 from serving.text.terms import HYPHENATED_WORD
 
-MAX_WORDS = 8  # of a source; of a longer one a model mostly leaves out what says little
+MAX_CHECKED_WORDS = 8  # of a source; of a longer one a model mostly leaves out what says little
 _MIN_LETTERS = 2  # of a word that must not be left out: not the s of "Perl's"
 _MIN_LETTERS_OF_UNLISTED = 4  # in languages whose function words are not listed
 
@@ -23,7 +23,7 @@ class OmissionCheck:
     @property
     def is_needed(self) -> bool:
         """Return whether there are words, and few."""
-        return 0 < self._num_words <= MAX_WORDS
+        return 0 < self._num_words <= MAX_CHECKED_WORDS
 
     def lacks_words(self, translation: str) -> bool:
         """Return whether a translation lacks words: it has no word at all, or only copied ones and

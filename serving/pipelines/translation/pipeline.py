@@ -50,7 +50,7 @@ from serving.pipelines.translation.scoring import score_pair
 from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.request import FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat_template import Chat
 from serving.text.checks import tokenizing
@@ -249,7 +249,7 @@ class TranslationPipeline:
             plan = with_alternative_prefixes(plan, probes, num_translations, target)
         return plan
 
-    async def _special_tokens(self, job: LanguageJob) -> SpecialTokens:
+    async def _special_tokens(self, job: LanguageJob) -> LanguagePairTokens:
         """Return those of the job's languages. The prompt of a language model is made on another
         thread, because that takes some time.
         """

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.pipelines.translation.glossary import MatchedTerm
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Constraint
 from serving.text.markup.segments import MarkedSegment
@@ -56,7 +56,7 @@ class TranslationPlan:
     segments: of all texts, in order.
     """
 
-    special_tokens: SpecialTokens
+    special_tokens: LanguagePairTokens
     layouts: tuple[TextLayout, ...]
     segments: tuple[Segment, ...]
 

@@ -10,7 +10,7 @@ from typing import Any
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.pipelines.completion.prompts import load_chat_template
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens
 from serving.text.chat_template import Chat
 from serving.text.languages import full_language_name
 from serving.text.tokenizer import Tokenizer
@@ -31,7 +31,7 @@ class TranslationPrompts:
         """Return those of a language model; None for a model that is made to translate."""
         return cls(manifest, tokenizer) if manifest.translation_message else None
 
-    def special_tokens(self, source: str, target: str) -> SpecialTokens:
+    def special_tokens(self, source: str, target: str) -> LanguagePairTokens:
         """Return the tokens around a segment. It takes some time: the template runs in another
         process.
 
@@ -49,7 +49,7 @@ class TranslationPrompts:
             before, after = self._template.ids_around(chat, _TEXT)
         except RequestError as error:
             raise RequestError("target", target, error.message) from None
-        return SpecialTokens(before, after, (), len(before) + len(after), is_prompt=True)
+        return LanguagePairTokens(before, after, (), len(before) + len(after), is_prompt=True)
 
 
 def _fill_names(message: Any, values: dict[str, str]) -> Any:

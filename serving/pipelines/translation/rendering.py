@@ -23,7 +23,7 @@ from serving.pipelines.translation.job import (
 from serving.pipelines.translation.memory import memory_text
 from serving.pipelines.translation.plan import Segment
 from serving.pipelines.translation.quality import Calibration, SegmentQuality, segment_quality
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.request import FinishedEvent, FinishReason, Hypothesis
 from serving.text.alignment import Array, Link, TokenizedText, link_words, word_attention
 from serving.text.formatting import (
@@ -52,7 +52,7 @@ class SegmentRenderer:
     def __init__(
         self,
         job: TranslationJob,
-        special_tokens: SpecialTokens,
+        special_tokens: LanguagePairTokens,
         tokenizers: TokenizerPair,
         manifest: Manifest,
         calibration: Calibration,

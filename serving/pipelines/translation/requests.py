@@ -17,7 +17,7 @@ from serving.pipelines.decoding import (
 )
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.plan import Segment, TranslationPlan
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.parameters import ProcessorParams, TokenIds
 from serving.requests.request import MAX_LOGPROBS, GenerationRequest, Hypothesis
 from serving.text.checks import tokenizing
@@ -121,7 +121,7 @@ class TranslationRequests:
             for number in plan.first_segments
         ]
 
-    def scores(self, job: ScoreJob, special_tokens: SpecialTokens) -> list[GenerationRequest]:
+    def scores(self, job: ScoreJob, special_tokens: LanguagePairTokens) -> list[GenerationRequest]:
         """Return a request for each pair. The target and its end are forced; nothing is
         generated.
         """
@@ -148,7 +148,7 @@ class TranslationRequests:
         ]
 
     def _arguments_of_job(
-        self, job: TranslationJob | ScoreJob, special_tokens: SpecialTokens
+        self, job: TranslationJob | ScoreJob, special_tokens: LanguagePairTokens
     ) -> dict[str, Any]:
         """Return what all requests of a job share."""
         arguments = request_arguments(job.decoding, self._tokenizers.target)
@@ -159,7 +159,11 @@ class TranslationRequests:
         return arguments
 
     def _request(
-        self, special_tokens: SpecialTokens, request_id: str, source_ids: TokenIds, **fields: Any
+        self,
+        special_tokens: LanguagePairTokens,
+        request_id: str,
+        source_ids: TokenIds,
+        **fields: Any,
     ) -> GenerationRequest:
         """Build a request, with the fields that depend on the bundle and the languages."""
         if special_tokens.is_prompt:

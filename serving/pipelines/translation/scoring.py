@@ -8,7 +8,7 @@ from serving.pipelines.translation.attention import (
     sentence_maps,
 )
 from serving.pipelines.translation.job import PairScore
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.request import FinalEvent, GenerationRequest
 from serving.text.token_text import token_text
 
@@ -16,7 +16,7 @@ from serving.text.token_text import token_text
 def score_pair(
     tokenizers: TokenizerPair,
     shapes: Shapes,
-    special_tokens: SpecialTokens,
+    special_tokens: LanguagePairTokens,
     request: GenerationRequest,
     end: FinalEvent,
 ) -> PairScore:

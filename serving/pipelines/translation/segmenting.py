@@ -11,7 +11,7 @@ from serving.pipelines.translation.glossary import NOT_WRITABLE, TermMatcher
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.plan import Segment, TranslationPlan
 from serving.pipelines.translation.prompting import TranslationPrompts
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.request import Constraint
 from serving.text.constraints.prefix import PrefixConstraints
 from serving.text.formatting import is_unfinished_sentence
@@ -55,7 +55,7 @@ class TextSegmenter:
         self._beginnings = PrefixConstraints(tokenizers.target)
         self._max_segments = max_segments
         self._known_words = known_words
-        self._special_tokens: dict[tuple[str, str], SpecialTokens] = {}
+        self._special_tokens: dict[tuple[str, str], LanguagePairTokens] = {}
 
     def plan(self, job: TranslationJob) -> TranslationPlan:
         """Return the plan of a job whose languages are the model's own codes.
@@ -90,14 +90,14 @@ class TextSegmenter:
             return plan
         return plan.with_changes(dict.fromkeys(plan.first_segments, self._prefix_fields(job)))
 
-    def special_tokens(self, source: str, target: str) -> SpecialTokens:
+    def special_tokens(self, source: str, target: str) -> LanguagePairTokens:
         """Return the special tokens of a pair of languages by the model's codes. For a language
         model the first time of a pair takes longer.
         """
         pair = source, target
         if pair not in self._special_tokens:
             if self._prompts is None:
-                special_tokens = SpecialTokens.for_languages(self._tokens, source, target)
+                special_tokens = LanguagePairTokens.for_languages(self._tokens, source, target)
             else:
                 special_tokens = self._prompts.special_tokens(source, target)
             self._special_tokens[pair] = special_tokens
@@ -109,7 +109,7 @@ class TextSegmenter:
             raise TooLarge("text", parts[0], message)
 
     def _cut_texts(
-        self, job: TranslationJob, special_tokens: SpecialTokens, matcher: TermMatcher | None
+        self, job: TranslationJob, special_tokens: LanguagePairTokens, matcher: TermMatcher | None
     ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment | None]]:
         """Return the layout of each text, and the marks of each segment; None for segments that
         have none.
@@ -186,7 +186,7 @@ class TextSegmenter:
     def _num_tokens(self, text: str) -> int:
         return len(self._source.encode(text))
 
-    def _max_segment_tokens(self, special_tokens: SpecialTokens) -> int:
+    def _max_segment_tokens(self, special_tokens: LanguagePairTokens) -> int:
         # The prompt of a language model needs room for the source, too.
         growth = _MAX_TARGET_GROWTH + special_tokens.is_prompt
         longest = int((self._limits.max_target_tokens - special_tokens.num_target) / growth)

@@ -30,7 +30,7 @@ from serving.text.terms import (
 )
 from serving.text.tokenizer import Tokenizer
 
-NUM_BEAMS = 4
+_NUM_BEAMS = 4
 MAX_FREE_TOKENS = 2  # with which the model may replace the word before a term
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ("«", "»"), ("“", "”"))
 MIN_ATTENTION = 0.01  # to a term, of the word that it replaces
@@ -281,7 +281,7 @@ class CandidateRequests:
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, max_rows: int) -> None:
         """max_rows: of the engine."""
         self._tokens, self._tokenizer = manifest.tokens, tokenizer
-        self._num_beams = min(NUM_BEAMS, max_rows)
+        self._num_beams = min(_NUM_BEAMS, max_rows)
         self._max_target_tokens = manifest.limits.max_target_tokens
         self._borders = WordBorders(tokenizer)
 
@@ -357,7 +357,7 @@ class CandidateRequests:
         processors = request.processors
         bad_words = (*processors.bad_words, *self._unwanted_words(replacement))
         min_tokens = processors.min_tokens + len(request.forced_ids) - len(prefix)
-        beam, num_beams = request.beam or BeamParams(NUM_BEAMS), self._num_beams
+        beam, num_beams = request.beam or BeamParams(_NUM_BEAMS), self._num_beams
         return replace(
             request,
             forced_ids=prefix,

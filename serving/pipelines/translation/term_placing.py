@@ -27,7 +27,7 @@ from serving.pipelines.translation.term_candidates import (
     ReplaceableWords,
     Replacement,
 )
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.request import (
     AttentionPieces,
     Event,
@@ -119,7 +119,7 @@ class TermPlacing:
 
     async def _place_in_request(
         self,
-        special_tokens: SpecialTokens,
+        special_tokens: LanguagePairTokens,
         segment: Segment,
         request: GenerationRequest,
         event: FinalEvent,

@@ -14,7 +14,7 @@ from serving.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialTokens:
+class LanguagePairTokens:
     """The special tokens of one pair of languages.
 
     source_prefix, source_suffix: tokens before a source, and at its end.
@@ -30,7 +30,7 @@ class SpecialTokens:
     is_prompt: bool = False
 
     @classmethod
-    def for_languages(cls, tokens: Tokens, source: str, target: str) -> "SpecialTokens":
+    def for_languages(cls, tokens: Tokens, source: str, target: str) -> "LanguagePairTokens":
         """Return the special tokens of a pair of languages by the model's codes."""
         of_pair = tokens.with_languages(source, target)
         return cls(
@@ -72,7 +72,9 @@ class TokenizerPair:
         size = manifest.source_vocab_size or manifest.vocab_size
         return cls(Tokenizer(bundle.tokenizer_path, size), target)
 
-    def encode_sources(self, texts: Sequence[str], special_tokens: SpecialTokens) -> list[TokenIds]:
+    def encode_sources(
+        self, texts: Sequence[str], special_tokens: LanguagePairTokens
+    ) -> list[TokenIds]:
         """Return the token ids of each text with the special tokens of the languages."""
         prefix, suffix = special_tokens.source_prefix, special_tokens.source_suffix
         if special_tokens.is_prompt:
@@ -82,7 +84,7 @@ class TokenizerPair:
             rows = self.source.encode_batch(texts)
         return [(*prefix, *ids, *suffix) for ids in rows]
 
-    def source_pieces(self, ids: TokenIds, special_tokens: SpecialTokens) -> list[bytes]:
+    def source_pieces(self, ids: TokenIds, special_tokens: LanguagePairTokens) -> list[bytes]:
         """Return the bytes of each token of a source; special tokens have none."""
         start, end = len(special_tokens.source_prefix), len(ids) - len(special_tokens.source_suffix)
         return [b""] * start + self.source.pieces(ids[start:end]) + [b""] * (len(ids) - end)

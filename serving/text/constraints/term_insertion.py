@@ -1,4 +1,4 @@
-"""Constrains a generation to a term at a forced_ids place of a translation."""
+"""Constrains a generation to a term at a given place of a translation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ _PART_OF_CHARACTER = "\ufffd"
 
 
 class WordBorders:
-    """Sorts the tokens of one tokenizer; each set is made when it is first asked for."""
+    """The tokens of one tokenizer that are within words, and those that words may follow."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     @cached_property
     def inner_ids(self) -> frozenset[int]:
-        """Return the tokens that go on with a word; so may a part of a character: most are letters.
-        None if a word's last token says that it is the last.
+        """Return the tokens that continue a word. Parts of characters count, too: most characters
+        are letters. There are none if the last token of a word tells that it is the last.
         """
         if self._tokenizer.table.drops_last_space:
             return frozenset()

@@ -1,4 +1,4 @@
-"""Reads segments that are all in capitals in small letters."""
+"""Writes segments that are all in capitals in small letters, for a model to read."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from serving.text.markup.tokens import Role, Token
 from serving.text.markup.typography import is_run
 
 _CAPITAL_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_FEWEST_WORDS, _FEWEST_LETTERS = 2, 8  # less may be an abbreviation
+_FEWEST_WORDS, _FEWEST_LETTERS = 2, 8  # with fewer it may be an abbreviation
 _ENGLISH_I = re.compile(r"\bi\b")
 
 
@@ -23,8 +23,8 @@ def is_in_capitals(tokens: Iterable[Token]) -> bool:
 def lowercase_tokens(
     tokens: Iterable[Token], language: str, known_words: KnownWords | None
 ) -> Iterator[Token]:
-    """Yield the tokens of a segment as a model reads them in a sentence; names keep their capitals
-    where the words are known.
+    """Yield the tokens of a segment in small letters, with a capital where a sentence has one:
+    at its beginning, in English for I, and for names among the known words.
     """
     is_first = True
     for token in tokens:

@@ -1,6 +1,6 @@
 """Finds faces made of signs, as ¯\\_(ツ)_/¯, (╯°□°)╯︵ ┻━┻ and ( ͡° ͜ʖ ͡°).
 
-A run of signs is one if no two of its letters are of a word, so that no vocabulary spells it.
+A run of signs is a face if no two of its letters belong to a word.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from serving.text.spans import Span
 
 _CHUNK = re.compile(r"\S+")
-_IS_OF_WORDS = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ]{2}|[0-9]")
+_HAS_WORD_OR_FIGURE = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ]{2}|[0-9]")
 _LATIN = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ]")
 _PUNCTUATION = frozenset(
     ".,:;!?'\"“”„‘’«»‹›…‒–—―()[]{}<>=+*/&%$€£¥@#-¡¿·§¶©®™、。，！？：；「」『』（）‥〜‐‑"
@@ -19,7 +19,8 @@ _PUNCTUATION = frozenset(
 _BALANCE = {**dict.fromkeys("(（༼", 1), **dict.fromkeys(")）༽", -1)}
 _PICTURE = re.compile("[\\U0001F000-\\U0001FAFF\\uFE0E\\uFE0F\\u200d]")
 _LAST_MARKS = re.compile(r"[.,;:!?…\"'”’»]+$")
-# Of ASCII alone it is one only in round brackets: eyes that are alike, or signs, at both ends.
+# A face of ASCII alone has round brackets, with eyes that are alike, or signs, at both
+# ends.
 _ASCII_FACE = re.compile(
     r"[\\<m]?\((?:([oOTQUuVvXxn])[_.^~-]+\1|[oO][_.][oO]"
     r"|(?=[^()]*[_^~=><*])[^\w\s()]?[\^_~=><*;.@'-][^\w\s()]*[ovwOVW_^.~-]?[^\s()]{0,3}"
@@ -31,8 +32,11 @@ _MOST_CHUNKS = 5  # of one face
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Characters without a space, without the marks that end it; how many signs and letters of no
-    word it has, and how many brackets more it opens than it closes.
+    """Characters without a space between, without the marks that end them.
+
+    num_letters: that belong to no word.
+    balance: how many more brackets it opens than it closes.
+    is_last: marks follow that end a sentence or a part of it, and a face.
     """
 
     span: Span
@@ -43,7 +47,7 @@ class _Chunk:
 
 
 def find_kaomoji(text: str) -> Iterator[Span]:
-    """Yield where faces lie; those side by side are one."""
+    """Yield the faces; those side by side are one."""
     waiting: list[_Chunk] = []
     start = end = 0
     for match in _CHUNK.finditer(text):
@@ -68,7 +72,7 @@ def find_kaomoji(text: str) -> Iterator[Span]:
 def _chunk(match: re.Match[str]) -> _Chunk | None:
     """Return None for what has letters of a word, or figures."""
     text = match.group()
-    if len(text) > _LONGEST or _IS_OF_WORDS.search(text):
+    if len(text) > _LONGEST or _HAS_WORD_OR_FIGURE.search(text):
         return None
     marks = _LAST_MARKS.search(text) if len(text) > 1 else None
     if marks and marks.start():

@@ -18,17 +18,19 @@ _LETTER = re.compile(r"[^\W\d_]")
 _DASHES = frozenset("-–—―")
 _CLOSING_APOSTROPHE = re.compile(r"(?<=\S)['’](?=[.,;:!?)]|\s|\Z)")
 _OPENING_APOSTROPHE = re.compile(r"(?<=\s)['‘](?=\w)")
-_LONGEST_QUOTATION = 500  # characters that are searched for the end of one
+# Characters that are searched for the end of a quotation, and open marks that are searched for the
+# one that is closed: else a text of nothing but such marks would take the square of its length.
+_LONGEST_QUOTATION = 500
 _MOST_NESTED = 20
 _LEADING_MARKS = re.compile(r"(?:\.{2,}|…|[¡¿]{2,}|[:;,](?=\s))(?=\s*[^\s.…])")
 
 
 @dataclass(frozen=True, slots=True)
 class MarkPairs:
-    """The brackets and quotation marks of a text by their places.
+    """The brackets and quotation marks of a text, by their places.
 
-    closing: of each that opens, where the one is that closes it.
-    alone: those that have no other, and whether they open.
+    closing: of each opening mark, the place of the one that closes it.
+    alone: those without a partner, and whether they open.
     """
 
     closing: Mapping[int, int]

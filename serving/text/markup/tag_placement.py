@@ -1,4 +1,4 @@
-"""Places a segment's tags among the words of its translation, by what each word came of."""
+"""Places a segment's tags among the words of its translation, by word alignment."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ import numpy as np
 from serving.text.alignment import Array
 from serving.text.markup.tag_tree import Tag
 
-_PUNCTUATION_WEIGHT = 0.5  # attention says little of it
-_TIE = 1e-3  # what came of nothing in particular belongs to no tag
+_PUNCTUATION_WEIGHT = 0.5  # attention to punctuation says little of its place
+_TIE = 1e-3  # so that a word that came of nothing in particular belongs to no tag
 _FORBIDDEN = -1e6
-_DISTANCE_COST = 0.25  # of a word between a line break and the place at the like share of the text
-_EMPTY_COST = 10.0  # of a tag without a word; it has one where there are enough
+_DISTANCE_COST = 0.25  # of each word between a line break and its proportional place
+_EMPTY_COST = 10.0  # of a pair without a word, so that it has one where there are enough
 _NEVER = -1e9
 
 
 @dataclass(frozen=True, slots=True)
 class WordAlignment:
-    """Says of which of a source's words those of a translation came.
+    """How much the words of a translation came of those of its source.
 
-    matrix: how much [target words, source words], f64.
+    matrix: [target words, source words], f64.
     source_is_word, target_is_word: False for punctuation.
     """
 
@@ -33,8 +33,8 @@ class WordAlignment:
         return len(self.matrix)
 
     def shares(self, low: int, high: int, start: int, end: int) -> Array:
-        """Return how much the words [low, high) came of each of the source's words [start, end);
-        a word of words, punctuation of punctuation.
+        """Return how much the target's words [low, high) came of each of the source's words
+        [start, end): words of words, punctuation of punctuation.
 
         The result is [target words, source words]; rows sum to 1 or, of punctuation, to less.
         """
@@ -48,10 +48,10 @@ class WordAlignment:
 
 
 def place_tags(root: Tag, alignment: WordAlignment, line_starts: Sequence[int]) -> None:
-    """Give each tag in the root its words: pairs of tags nest as they did, and each is around a
-    word if there are enough.
+    """Set `low` and `high` of each tag in the root. Pairs of tags nest as they did, and each is
+    around a word if there are enough.
 
-    line_starts: the words that may stand after a line break.
+    line_starts: the words before which a line may break.
     """
     root.low, root.high = 0, alignment.num_target
     waiting = [root]
@@ -150,7 +150,7 @@ def _place_pairs(parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment) ->
 def _fit_punctuation(pair: Tag, least: int, most: int, alignment: WordAlignment) -> None:
     """Leave punctuation at the ends of a pair's words out of it, or take it in, as in the source.
 
-    least, most: between which words its own may lie.
+    least, most: the words that it may be around.
     """
     words = np.flatnonzero(alignment.target_is_word[pair.low : pair.high]) + pair.low
     source_words = np.flatnonzero(alignment.source_is_word[pair.start : pair.end]) + pair.start
@@ -172,15 +172,15 @@ def _fit_punctuation(pair: Tag, least: int, most: int, alignment: WordAlignment)
 
 
 def _belonging_marks(pair: Tag, alignment: WordAlignment) -> list[bool]:
-    """Say of each target word if it is punctuation that came most of that of the pair."""
+    """Return of each target word whether it is punctuation that came most of that of the pair."""
     matrix = np.where(alignment.source_is_word, 0, alignment.matrix)
     within = matrix[:, pair.start : pair.end].sum(axis=1)
-    came_of_own: Array = ~alignment.target_is_word & (2 * within > matrix.sum(axis=1))
-    return list(came_of_own)
+    came_of_pair: Array = ~alignment.target_is_word & (2 * within > matrix.sum(axis=1))
+    return list(came_of_pair)
 
 
 def _sort_pairs(pairs: Sequence[Tag], within: Array) -> list[int]:
-    """Return the pairs in the order of the middles of what came of them."""
+    """Return the numbers of the pairs in the order of the middles of what came of them."""
     places = np.arange(within.shape[1])
     weights = within.sum(axis=1)
     middles = (within @ places) / np.maximum(weights, np.finfo(float).tiny)
@@ -194,7 +194,7 @@ def _sort_pairs(pairs: Sequence[Tag], within: Array) -> list[int]:
 
 
 def _outside_gains(parent: Tag, pairs: Sequence[Tag], shares: Array) -> Array:
-    """Return how much each word belongs to no pair, before, between and after them."""
+    """Return how much each word belongs to no pair: before, between and after them."""
     is_outside = np.ones(parent.end - parent.start, bool)
     for pair in pairs:
         is_outside[pair.start - parent.start : pair.end - parent.start] = False
@@ -231,7 +231,8 @@ def _break_costs(
     breaks: Sequence[Tag], places: Sequence[int], parent: Tag, alignment: WordAlignment
 ) -> Array:
     """Return what it costs to put each break at each place: how much of the words before it came
-    of what follows the break, and the other way round, and how far it is from the like share.
+    of what follows the break, and the other way round, and how far it is from its proportional
+    place.
 
     The result is [breaks, places].
     """
@@ -248,8 +249,8 @@ def _break_costs(
 
 
 def _place_points(parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment) -> None:
-    """Put points between words, in the parent and in no pair. Many stand at one place: where that
-    comes to is found once.
+    """Put points between words, in the parent and in no pair. Of points side by side the place is
+    searched once.
     """
     points = [tag for tag in parent.inner if tag.is_point and not tag.is_line_break]
     places = _allowed_places(range(parent.low, parent.high + 1), pairs) if points else []
@@ -282,8 +283,8 @@ def _allowed_places(places: range, pairs: Sequence[Tag]) -> list[int]:
 
 def _fits_between(point: Tag, alignment: WordAlignment) -> Array:
     """Return of each place between words, from before the first to after the last, how much the
-    word before it came of the word before the point, and likewise after; what the point stands
-    by without a space counts more.
+    words beside it came of the words beside the point. A word that the point attaches to counts
+    four times as much as one with a space between.
     """
     num_words, num_source = alignment.matrix.shape
     before_weight = 1.0 if point.opening_attaches or point.needs_space else 0.25
@@ -298,38 +299,38 @@ def _fits_between(point: Tag, alignment: WordAlignment) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class WordRuns:
-    """Describes which words belong to each of several tags, and how well they do."""
+    """The words [low, high) that belong to each of several tags."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]
 
 
 def find_best_runs(within: Array, outside: Array) -> WordRuns:
-    """Return the runs of words, in the order of the tags, whose words together belong most to the
-    tags that they are given to, and those between to none.
+    """Return the runs of words, in the order of the tags, that together belong most to their tags,
+    with the words between that belong most to none: the best path of Viterbi's algorithm.
 
     within: how much each word belongs to each tag [tags, words].
     outside: how much it belongs to none, before the first tag, after the first, and so on
         [tags + 1, words].
     """
-    num_marks, num_words = within.shape
-    gains = np.empty((2 * num_marks + 1, num_words))
+    num_tags, num_words = within.shape
+    gains = np.empty((2 * num_tags + 1, num_words))
     gains[0::2], gains[1::2] = outside, within
     choices = [_Choices(column) for column in gains.T.tolist()]
-    scores = [0.0] + [_NEVER] * (2 * num_marks)
+    scores = [0.0] + [_NEVER] * (2 * num_tags)
     for choice in choices:
-        scores = choice.follow(scores)
-    last = 2 * num_marks
+        scores = choice.extend(scores)
+    last = 2 * num_tags
     _, state = max((scores[last], last), _entry_scores(scores)[last])
     states = []
     for choice in reversed(choices):
         states.append(state)
         state = choice.came_from[state]
-    return _runs(states[::-1], num_marks)
+    return _runs(states[::-1], num_tags)
 
 
 class _Choices:
-    """Holds for one word where the best way to each state came from.
+    """The steps of the best paths at one word.
 
     States are, in their order: before the first tag, in it, between it and the second, and so on.
     """
@@ -338,8 +339,8 @@ class _Choices:
         self._gains = gains
         self.came_from: list[int] = []
 
-    def follow(self, scores: Sequence[float]) -> list[float]:
-        """Return the best scores of being in each state at this word, by those at the last."""
+    def extend(self, scores: Sequence[float]) -> list[float]:
+        """Return the score of the best path to each state at this word, from those at the last."""
         entered = _entry_scores(scores)
         best = []
         for state, gain in enumerate(self._gains):
@@ -350,8 +351,8 @@ class _Choices:
 
 
 def _entry_scores(scores: Sequence[float]) -> list[tuple[float, int]]:
-    """Return for each state the best way to get there from an earlier one, without a word in any
-    state between.
+    """Return of each state the best score and state to come from, of the earlier ones, without a
+    word in any state between.
     """
     best, entered = (_NEVER, 0), []
     for state, score in enumerate(scores):
@@ -361,9 +362,9 @@ def _entry_scores(scores: Sequence[float]) -> list[tuple[float, int]]:
     return entered
 
 
-def _runs(states: Sequence[int], num_marks: int) -> WordRuns:
+def _runs(states: Sequence[int], num_tags: int) -> WordRuns:
     lows, highs = [], []
-    for tag in range(num_marks):
+    for tag in range(num_tags):
         state = 2 * tag + 1
         lows.append(sum(word_state < state for word_state in states))
         highs.append(sum(word_state <= state for word_state in states))

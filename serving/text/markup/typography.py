@@ -15,17 +15,22 @@ _NO_WIDTH = "\u00ad\u180e\u200b\u2060-\u2064\ufeff"
 _JOINERS = "\u200c\u200d"  # letters of Persian or Hindi need them, those of Latin do not
 _DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _CONTROLS = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufff9-\ufffb\ufffe\uffff"
-DASHES, ELLIPSES, QUOTES = "‒–—―−", "…", "“”„‟«»‹›"
-# Written between words without spaces, these are read with them.
+_DASHES, _ELLIPSES, _QUOTES = "‒–—―−", "…", "“”„‟«»‹›"
+# Between words, these are read with spaces around them.
 _DASHES_BETWEEN_WORDS = "—―"
+# Ligatures and full-width ASCII, which NFKC writes as letters.
 _COMPATIBLE = "\ufb00-\ufb06\uff01-\uff5e"
 _UNCOMPOSED = r"[A-Za-z][\u0300-\u036f]+"
 _UNUSUAL = re.compile(
     rf"{LETTER_REFERENCE}|[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
-    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|(?<!`)``?(?!`)|''|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
+    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{_DASHES}{_ELLIPSES}{_QUOTES}‚]|(?<!`)``?(?!`)|''|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
 )
 _MAY_BE_UNUSUAL = re.compile(r"''|[&`\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
-_IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys([*QUOTES, "``", "''"], '"')}
+_IN_ASCII = {
+    "…": "...",
+    **dict.fromkeys(_DASHES, "-"),
+    **dict.fromkeys([*_QUOTES, "``", "''"], '"'),
+}
 _IN_ASCII |= {"‚": "'", "`": "'", "。": ".", "、": ","}
 _NATIVE_QUOTES = {"zh": "“”", "ja": "“”", "ko": "“”"}  # models for these are trained on them
 _GUILLEMETS, _WITHOUT_GUILLEMETS = "«»‹›", frozenset({"en", "nl", "ga", "cy"})
@@ -39,12 +44,12 @@ def run_as_read(run: str) -> str:
 
 
 def is_run(token: Token) -> bool:
-    """Return whether a token is a run of marks; its name is how the target writes it at an end."""
+    """Return whether a token is a run of marks; its name is how the target language writes it."""
     return token.role is Role.TEXT and bool(token.name)
 
 
 def is_typographic(token: Token) -> bool:
-    """Return whether a token is a dash, an ellipsis or a quote that is read as another one."""
+    """Return whether a token is a dash or a quote that a model reads as another one."""
     is_read_as_other = token.role is Role.TEXT and token.raw != token.text
     return is_read_as_other and token.text.strip() in (DASH, QUOTE)
 
@@ -55,14 +60,14 @@ def with_usual_characters(tokens: Sequence[Token], language: str) -> Iterator[To
         if token.role is not Role.TEXT or not _MAY_BE_UNUSUAL.search(token.text):
             yield token
         elif token.is_divisible:
-            yield from _readable_text(token.text, language)
+            yield from _replace_unusual(token.text, language)
         else:
             before = tokens[number - 1].text[-1:] if number else ""
             after = tokens[number + 1].text[:1] if number + 1 < len(tokens) else ""
             yield Token(Role.TEXT, token.raw, _read_as(token.text, before, after, language))
 
 
-def _readable_text(text: str, language: str) -> Iterator[Token]:
+def _replace_unusual(text: str, language: str) -> Iterator[Token]:
     start = 0
     for match in _UNUSUAL.finditer(text):
         unusual = match.group()
@@ -82,7 +87,7 @@ def _readable_text(text: str, language: str) -> Iterator[Token]:
 
 
 def _read_as(unusual: str, before: str, after: str, language: str) -> str:
-    """Return what a model reads for unusual characters that stand between two others."""
+    """Return what a model reads for unusual characters with these before and after them."""
     if re.fullmatch(LETTER_REFERENCE, unusual):
         return _read_as(html.unescape(unusual), before, after, language)
     if re.fullmatch(rf"[{_SPACES}]+", unusual):

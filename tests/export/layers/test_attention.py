@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from export.bundling.running import GraphRows
-from export.bundling.writer import WEIGHTS_FILE, WeightFile, build_model
+from export.bundling.weight_file import WEIGHTS_FILE, WeightFile
+from export.bundling.writer import build_model
 from export.layers.basic import head_layout
 from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from export.graph.model import ON_CPU
-from export.graph.quantise import LEVELS
+from export.graph.quantise import MAX_QUANTISED
 from export.graph.writer import GraphWriter
 from export.layers.attention import AttentionSizes, SourceTokens
 from export.layers.basic import head_layout
@@ -71,7 +71,7 @@ def test_int8_is_as_far_off_as_its_levels(num_kv_heads: int) -> None:
         for row, length in enumerate(LENGTHS):
             largest = np.abs(exact[row, :length]).max(axis=0)
             off = np.abs(exact[row, :length] - each[row, :length])
-            assert (off <= largest / LEVELS * 0.501).all()
+            assert (off <= largest / MAX_QUANTISED * 0.501).all()
     floats = FloatMemory(heads, 0)
     expected = attended(floats, written(floats, *rounded), query)
     for name in ("weights", "found"):

@@ -121,8 +121,8 @@ async def test_a_line_for_each_request_and_no_text(tokenizer: Tokenizer, ring: K
         await world.client.post("/translate", json=body, headers=BEARER)
 
     records = [json.loads(line) for line in lines]
-    told = ("key", "method", "path", "protocol", "model", "status", "outcome")
-    assert [tuple(record[name] for name in told) for record in records] == [
+    description = ("key", "method", "path", "protocol", "model", "status", "outcome")
+    assert [tuple(record[name] for name in description) for record in records] == [
         ("alice", "POST", "/translate", "libretranslate", "shout", 200, "success"),
         ("", "POST", "/translate", "libretranslate", "", 403, "refused"),
         ("", "GET", "/nowhere", "", "", 404, ""),
@@ -145,7 +145,7 @@ async def test_an_odd_id_is_not_taken_over(world: World, given: str) -> None:
 async def test_what_was_started_has_ended_or_is_running(chat_world: World) -> None:
     """Under mixed traffic: served, refused, shed, failed, expired, gone away, and still there."""
     world, stream = chat_world, {**COMPLETE[1], "stream": True}
-    await asyncio.gather(*(post(world, each) for each in (TRANSLATE, SCORE, COMPLETE)))
+    await asyncio.gather(*(post(world, item) for item in (TRANSLATE, SCORE, COMPLETE)))
     await world.client.post("/v1/completions", json=stream)
     await world.client.post("/v1/completions", json={"model": "none", "prompt": "p"})
     await world.client.post("/translate", content=b"{")

@@ -56,7 +56,7 @@ async def test_what_nobody_expected(
     response = await chat_world.client.post(path, json={**fields, **streamed})
 
     assert (response.status_code, response.json()) == (500, body)
-    [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    [record] = [item for item in caplog.records if item.levelno == logging.ERROR]
     assert response.headers["x-request-id"] in record.getMessage()
     assert path in record.getMessage()
     assert record.exc_info is not None and record.exc_info[1] is error
@@ -74,13 +74,13 @@ async def test_what_nobody_expected_in_the_middle_of_a_stream(
     engine = chat_world.generator_engine
     whole = engine.generate
 
-    async def broken(request: GenerationRequest) -> AsyncGenerator[Event, None]:
+    async def raise_error(request: GenerationRequest) -> AsyncGenerator[Event, None]:
         events = whole(request)
         yield await anext(events)
         yield await anext(events)
         raise error
 
-    engine.generate = broken  # type: ignore[method-assign]
+    engine.generate = raise_error  # type: ignore[method-assign]
     path, fields = asked
 
     response = await chat_world.client.post(path, json={**fields, "stream": True})
@@ -88,7 +88,7 @@ async def test_what_nobody_expected_in_the_middle_of_a_stream(
     *pieces, last = [line for line in response.text.split("\n\n") if line]
     assert (response.status_code, len(pieces) > 0) == (200, True)
     assert json.loads(last.removeprefix("data: ")) == OPENAI
-    [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    [record] = [item for item in caplog.records if item.levelno == logging.ERROR]
     assert response.headers["x-request-id"] in record.getMessage()
     assert outcomes(chat_world) == {"failed": 1}
 
@@ -118,10 +118,10 @@ async def test_paths_and_methods_that_are_not_there(
 
 
 async def test_a_failure_of_the_metrics_has_a_shape_too(world: World) -> None:
-    def broken() -> bytes:
+    def raise_error() -> bytes:
         raise PanicException("secret")
 
-    world.metrics.exposition = broken  # type: ignore[method-assign]
+    world.metrics.exposition = raise_error  # type: ignore[method-assign]
 
     response = await world.client.get("/metrics")
 
@@ -222,11 +222,11 @@ async def test_an_aborted_answer_is_no_whole_one(world: World) -> None:
     """Once an answer has begun, all that is left is to break it off."""
     from starlette.responses import StreamingResponse
 
-    async def broken() -> AsyncGenerator[bytes, None]:
+    async def raise_error() -> AsyncGenerator[bytes, None]:
         yield b"begun"
         raise PanicException("secret")
 
-    world.app.add_route("/broken", lambda request: StreamingResponse(broken()))
+    world.app.add_route("/broken", lambda request: StreamingResponse(raise_error()))
     transport = httpx.ASGITransport(world.app)
 
     async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:

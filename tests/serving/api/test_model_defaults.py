@@ -32,12 +32,16 @@ async def test_chats_and_completions(tokenizer: Tokenizer) -> None:
         await post(world, "/v1/chat/completions", **ASKED, temperature=0)
         await post(world, "/v1/chat/completions", **ASKED, num_beams=2, max_tokens=3)
         listed = (await world.client.get("/v1/models/story")).json()
-        chat, plain, own, greedy, searched = world.generator_engine.requests
+        chat, plain, defaults, greedy, searched = world.generator_engine.requests
 
     for request in (chat, plain):
         assert (request.sampling.temperature, request.sampling.top_k) == (0.6, 20)
         assert (request.processors.repetition_penalty, request.max_new_tokens) == (1.2, 7)
-    assert (own.sampling.temperature, own.sampling.top_k, own.max_new_tokens) == (0.6, 0, 9)
+    assert (defaults.sampling.temperature, defaults.sampling.top_k, defaults.max_new_tokens) == (
+        0.6,
+        0,
+        9,
+    )
     assert (greedy.sampling.temperature, greedy.sampling.top_k) == (0, 0)
     assert searched.beam is not None and searched.sampling.temperature == 0
     assert listed["generation"] == SAMPLED
@@ -50,12 +54,12 @@ async def test_completions_have_16_tokens_where_nobody_says(world: World) -> Non
 
 
 async def test_translations(tokenizer: Tokenizer) -> None:
-    asked = {"q": "a", "source": "en", "target": "fr"}
+    request_body = {"q": "a", "source": "en", "target": "fr"}
     async with made_world(tokenizer, generation=SEARCHED) as world:
-        await post(world, "/translate", **asked)
-        await post(world, "/translate", **asked, num_beams=2, length_penalty=1.0)
-        await post(world, "/translate", **asked, temperature=0.7, min_tokens=0)
-        await post(world, "/translate", **asked, alternatives=4)
+        await post(world, "/translate", **request_body)
+        await post(world, "/translate", **request_body, num_beams=2, length_penalty=1.0)
+        await post(world, "/translate", **request_body, temperature=0.7, min_tokens=0)
+        await post(world, "/translate", **request_body, alternatives=4)
         requests = world.translator_engine.requests
 
     widths = [request.beam.num_beams if request.beam else None for request in requests]
@@ -67,15 +71,15 @@ async def test_translations(tokenizer: Tokenizer) -> None:
 
 
 async def test_a_translation_is_as_long_as_its_source_lets_it(tokenizer: Tokenizer) -> None:
-    asked = {"q": "abc", "source": "en", "target": "fr"}
+    request_body = {"q": "abc", "source": "en", "target": "fr"}
     generation = {"max_length_factor": 0.6, "max_new_tokens": 9}
     async with made_world(tokenizer, generation=generation) as world:
-        cut = (await post(world, "/translate", **asked)).json()
-        own = (await post(world, "/translate", **asked, max_new_tokens=20)).json()
-        long = (await post(world, "/translate", **{**asked, "q": "a" * 40})).json()
+        cut = (await post(world, "/translate", **request_body)).json()
+        with_a_limit = (await post(world, "/translate", **request_body, max_new_tokens=20)).json()
+        long = (await post(world, "/translate", **{**request_body, "q": "a" * 40})).json()
 
     assert cut["translatedText"] == "ABC"  # 0.6 times 4 tokens, the end among them
-    assert own["translatedText"] == "ABC"
+    assert with_a_limit["translatedText"] == "ABC"
     assert long["translatedText"] == "A" * 9
     limits = [request.max_new_tokens for request in world.translator_engine.requests]
     assert limits == [3, 20, 9]

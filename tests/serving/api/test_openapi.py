@@ -87,11 +87,13 @@ OPERATIONS = [
     "POST /v1/batches/{batch_id}/cancel",
 ]
 TAKING = [
-    each
-    for each in OPERATIONS
-    if each.startswith(("POST", "PUT", "PATCH"))
-    and not each.endswith(("/suggest", "/cancel", "/rephrase", "/correct", "/quality-evaluations"))
-    and "translation_memories" not in each  # made of files, which other tests send
+    operation
+    for operation in OPERATIONS
+    if operation.startswith(("POST", "PUT", "PATCH"))
+    and not operation.endswith(
+        ("/suggest", "/cancel", "/rephrase", "/correct", "/quality-evaluations")
+    )
+    and "translation_memories" not in operation  # made of files, which other tests send
 ]
 REFUSED = {
     "POST /suggest": {"403"},
@@ -99,7 +101,7 @@ REFUSED = {
     "POST /v2/write/correct": {"400"},
     "POST /v1/quality-evaluations": {"400"},
 }
-WITH_MODELS = [each for each in TAKING if "glossaries" not in each]
+WITH_MODELS = [item for item in TAKING if "glossaries" not in item]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 WITH_FILES = ("POST /translate_file", "POST /v2/document", "POST /v1/files")
 FORMS = {"POST /translate": {FORM, IN_PARTS}, "POST /detect": {FORM, IN_PARTS}}
@@ -140,10 +142,10 @@ NEEDED = {
 def documented(tokenizer: Tokenizer) -> Iterator[Any]:
     """Return what schemathesis reads of the application; its models answer at once."""
     with asyncio.Runner() as runner:
-        made = made_world(tokenizer, generator={"chat_template": CHAT_TEMPLATE})
-        world = runner.run(made.__aenter__())
+        created = made_world(tokenizer, generator={"chat_template": CHAT_TEMPLATE})
+        world = runner.run(created.__aenter__())
         yield from_asgi("/openapi.json", world.app)
-        runner.run(made.__aexit__(None, None, None))
+        runner.run(created.__aexit__(None, None, None))
 
 
 def operation(documented: Any, label: str) -> Any:
@@ -178,8 +180,8 @@ def within_reach(case: Case) -> Case:
             "model": "shout" if case.path in ("/translate", "/score") else "story"
         }
         further = sorted(case.body.keys() - NEEDED)
-        kept = NEEDED | {further[len(str(case.body)) % len(further)] if further else ""}
-        body: dict[str, Any] = {n: value for n, value in case.body.items() if n in kept}
+        unchanged = NEEDED | {further[len(str(case.body)) % len(further)] if further else ""}
+        body: dict[str, Any] = {n: value for n, value in case.body.items() if n in unchanged}
         case.body = body | {name: known[name] for name in known.keys() & body}
     if "name" in case.path_parameters and len(case.path_parameters["name"]) % 2:
         case.path_parameters["name"] = "story"
@@ -191,9 +193,9 @@ def test_the_document_is_valid_and_whole(documented: Any) -> None:
     assert [found.ok().label for found in documented.get_all_operations()] == OPERATIONS
     document = documented.raw_schema
     references = set(re.findall(r"'\$ref': '([^']*)'", str(document)))
-    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
-    assert references == known
-    assert not [name for name in known if "__" in name]  # the path of a module, for want of a name
+    names = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert references == names
+    assert not [name for name in names if "__" in name]  # the path of a module, for want of a name
     errors = [name for name in document["components"]["schemas"] if name.endswith("Error")]
     assert errors == ["PlainError", "OpenAIError", "DeepLError"]  # the same order at each start
 
@@ -227,9 +229,11 @@ def test_the_least_that_is_told_of_an_operation(documented: Any, label: str) -> 
 
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_titles_say_what_calls_do(documented: Any, label: str) -> None:
-    told = operation(documented, label).definition.raw
-    assert len(told["summary"].split()) > 1 and not re.search("[`.;:_]", told["summary"])
-    assert told["description"].replace("`", "").startswith(told["summary"])
+    description = operation(documented, label).definition.raw
+    assert len(description["summary"].split()) > 1 and not re.search(
+        "[`.;:_]", description["summary"]
+    )
+    assert description["description"].replace("`", "").startswith(description["summary"])
 
 
 @pytest.mark.parametrize("name", ["TranslateBody", "CompletionBody", "ChatBody", "ResponseBody"])
@@ -243,9 +247,9 @@ def test_each_field_has_a_sentence(documented: Any, name: str) -> None:
 def test_answers_are_what_the_document_says(
     documented: Any, label: str, mode: GenerationMode, share: int
 ) -> None:
-    asked = operation(documented, label)
+    request = operation(documented, label)
 
-    @given(asked.as_strategy(generation_mode=mode))
+    @given(request.as_strategy(generation_mode=mode))
     @settings(
         max_examples=-(-EXAMPLES // len(MODES)) or 25 // share,
         suppress_health_check=list(HealthCheck),

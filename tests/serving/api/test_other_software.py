@@ -24,12 +24,12 @@ async def ask(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[Ask]:
     access = {"keys": KeyRing(None, {KEY_VARIABLE: KEY}), "state_dir": tmp_path}
     async with made_world(tokenizer, access=access) as world:
 
-        async def asked(method: str, path: str, status: int = 200, **sent: Any) -> Any:
+        async def ask(method: str, path: str, status: int = 200, **sent: Any) -> Any:
             response = await world.client.request(method, path, **sent)
             assert response.status_code == status, response.text
             return response.json() if response.content else None
 
-        yield asked
+        yield ask
 
 
 async def test_weblate_asks_as_of_deepl(ask: Ask) -> None:
@@ -37,7 +37,7 @@ async def test_weblate_asks_as_of_deepl(ask: Ask) -> None:
     for kind, language in (("source", "EN"), ("target", "FR")):
         params = {"enable_beta_languages": "1", "type": kind}
         listed = await ask("GET", "/v2/languages", headers=DEEPL, params=params)
-        assert language in {each["language"] for each in listed}
+        assert language in {item["language"] for item in listed}
     pairs = await ask("GET", "/v2/glossary-language-pairs", headers=DEEPL)
     assert {"source_lang": "en", "target_lang": "fr"} in pairs["supported_languages"]
     body = {"name": "weblate:1", "source_lang": "EN", "target_lang": "FR"}
@@ -46,7 +46,7 @@ async def test_weblate_asks_as_of_deepl(ask: Ask) -> None:
     [glossary] = (await ask("GET", "/v2/glossaries", headers=DEEPL))["glossaries"]
     assert glossary["name"] == "weblate:1" and glossary["creation_time"]
 
-    asked = {
+    request = {
         "text": ['The dog &amp; <x id="16"></x>', "Fine"],
         "source_lang": "EN",
         "target_lang": "FR",
@@ -57,8 +57,8 @@ async def test_weblate_asks_as_of_deepl(ask: Ask) -> None:
         "glossary_id": glossary["glossary_id"],
         "model_type": "prefer_quality_optimized",
     }
-    found = await ask("POST", "/v2/translate", headers=DEEPL, json=asked)
-    texts = [each["text"] for each in found["translations"]]
+    result = await ask("POST", "/v2/translate", headers=DEEPL, json=request)
+    texts = [item["text"] for item in result["translations"]]
     assert texts == ['THE hound &amp; <x id="16"></x>', "FINE"]
     gone = f"/v2/glossaries/{glossary['glossary_id']}"
     await ask("DELETE", gone, 204, headers=DEEPL)
@@ -82,8 +82,8 @@ async def test_weblate_asks_as_of_libretranslate(ask: Ask) -> None:
     [language] = await ask("GET", "/languages")
     body = {"api_key": KEY, "source": language["code"], "target": "fr"}
     for text, translation in (("A dog.", "A DOG."), (["A dog.", "B."], ["A DOG.", "B."])):
-        found = await ask("POST", "/translate", json=body | {"q": text})
-        assert found["translatedText"] == translation
+        result = await ask("POST", "/translate", json=body | {"q": text})
+        assert result["translatedText"] == translation
 
 
 async def test_weblate_asks_as_of_openai(ask: Ask) -> None:
@@ -102,23 +102,23 @@ async def test_omegat_asks_as_of_deepl(ask: Ask) -> None:
     """DeepLTranslate.java of omegat-org/omegat, commit 3b6da766: version 1, by GET, with the key in
     the query.
     """
-    asked = {"auth_key": KEY, "text": "a <g1>dog</g1> runs. It's small.", "tag_handling": "xml"}
-    asked |= {"source_lang": "EN", "target_lang": "FR", "split_sentences": "0"}
-    asked["preserve_formatting"] = "1"
-    found = await ask("GET", "/v1/translate", params=asked)
-    wrong = await ask("GET", "/v1/translate", 400, params=asked | {"target_lang": "XX"})
+    request = {"auth_key": KEY, "text": "a <g1>dog</g1> runs. It's small.", "tag_handling": "xml"}
+    request |= {"source_lang": "EN", "target_lang": "FR", "split_sentences": "0"}
+    request["preserve_formatting"] = "1"
+    result = await ask("GET", "/v1/translate", params=request)
+    wrong = await ask("GET", "/v1/translate", 400, params=request | {"target_lang": "XX"})
 
-    assert found["translations"][0]["text"] == "a <g1>DOG</g1> RUNS. IT'S SMALL."
+    assert result["translations"][0]["text"] == "a <g1>DOG</g1> RUNS. IT'S SMALL."
     assert wrong["message"] == "Value for 'target_lang' not supported."
-    await ask("GET", "/v1/translate", 403, params=asked | {"auth_key": "none"})
+    await ask("GET", "/v1/translate", 403, params=request | {"auth_key": "none"})
 
 
 async def test_omegat_asks_as_of_libretranslate(world: World) -> None:
     """LibreTranslate.java of omegat-org/omegat-libre-translate, commit 12bd2afb: by GET."""
     params = {"q": "A dog.", "source": "en", "target": "fr"}
-    found = await world.client.get("/translate", params=params)
+    result = await world.client.get("/translate", params=params)
 
-    assert found.json()["translatedText"] == "A DOG."
+    assert result.json()["translatedText"] == "A DOG."
 
 
 MENTION = (
@@ -133,11 +133,11 @@ TRANSLATED = [POSTS[0].replace("A dog", "A DOG"), POSTS[1].upper()]
 async def test_mastodon_asks_as_of_libretranslate(ask: Ask, source: str) -> None:
     """app/lib/translation_service/libre_translate.rb of mastodon/mastodon, commit bcba029a."""
     sent = {"q": POSTS, "source": source, "target": "fr", "format": "html", "api_key": KEY}
-    found = await ask("POST", "/translate", json=sent)
+    result = await ask("POST", "/translate", json=sent)
     [listed] = await ask("GET", "/languages", headers={"Content-Type": "application/json"})
 
-    assert (found["translatedText"], listed["targets"]) == (TRANSLATED, ["fr"])
-    assert source == "en" or found["detectedLanguage"][1]["language"] == "en"
+    assert (result["translatedText"], listed["targets"]) == (TRANSLATED, ["fr"])
+    assert source == "en" or result["detectedLanguage"][1]["language"] == "en"
     await ask("POST", "/translate", 403, json=sent | {"api_key": None})
 
 
@@ -148,10 +148,12 @@ async def test_mastodon_asks_as_of_deepl(ask: Ask) -> None:
     form = "&".join(f"text={quote_plus(text)}" for text in POSTS)
     form += "&source_lang&target_lang=fr&tag_handling=html"
     headers = DEEPL | {"Content-Type": "application/x-www-form-urlencoded"}
-    found = (await ask("POST", "/v2/translate", headers=headers, content=form))["translations"]
+    translations = (await ask("POST", "/v2/translate", headers=headers, content=form))[
+        "translations"
+    ]
 
-    assert [each["text"] for each in found] == TRANSLATED
-    assert found[1]["detected_source_language"] == "EN"
+    assert [item["text"] for item in translations] == TRANSLATED
+    assert translations[1]["detected_source_language"] == "EN"
 
 
 def dictionary(number: int, entries: str, kind: str = "tsv") -> dict[str, str]:
@@ -162,12 +164,12 @@ def dictionary(number: int, entries: str, kind: str = "tsv") -> dict[str, str]:
 async def test_deepl_for_node_sends_dictionaries_in_forms(ask: Ask) -> None:
     """dist/utils.js of deepl-node 1.28.0, whose calls have all been tried with that package."""
     form = {"name": "m", **dictionary(0, "cat\tpuss")}
-    made = await ask("POST", "/v3/glossaries", 201, headers=DEEPL, data=form)
-    path = f"/v3/glossaries/{made['glossary_id']}"
+    created = await ask("POST", "/v3/glossaries", 201, headers=DEEPL, data=form)
+    path = f"/v3/glossaries/{created['glossary_id']}"
     csv = dictionary(0, 'bird,oiseau\n"a, b",c', "csv")
     changed = await ask("PATCH", path, headers=DEEPL, data=csv)
 
-    assert made["dictionaries"][0]["entry_count"] == 1
+    assert created["dictionaries"][0]["entry_count"] == 1
     assert changed["dictionaries"][0]["entry_count"] == 3
     twice = form | dictionary(1, "a\tb")
     assert (

@@ -43,12 +43,12 @@ async def world(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def used(world: World) -> int:
+async def used_characters(world: World) -> int:
     """How many characters, as every protocol says."""
-    found = [(await world.client.get(path, headers=key)).json() for path, key in USAGES]
-    assert all(each == found[0] for each in found)
-    assert found[0]["character_limit"] == LIMIT and found[0]["end_time"].endswith("Z")
-    count: int = found[0]["character_count"]
+    answer = [(await world.client.get(path, headers=key)).json() for path, key in USAGES]
+    assert all(item == answer[0] for item in answer)
+    assert answer[0]["character_limit"] == LIMIT and answer[0]["end_time"].endswith("Z")
+    count: int = answer[0]["character_count"]
     return count
 
 
@@ -58,7 +58,7 @@ async def test_every_protocol_bills_what_is_answered(world: World) -> None:
         response = await world.client.post(path, json=body, headers=headers)
         assert response.status_code == 200, response.text
         billed += characters
-        assert await used(world) == billed
+        assert await used_characters(world) == billed
 
 
 async def test_what_is_refused_or_fails_is_not_billed(world: World) -> None:
@@ -66,9 +66,9 @@ async def test_what_is_refused_or_fails_is_not_billed(world: World) -> None:
         await world.client.post(path, json={**body, "nonsense": 1}, headers=headers)
     world.translator_engine.refusal = Overloaded(9)
     for path in ("/translate", "/v2/translate"):
-        [(_, body, headers, _)] = [each for each in ASKED if each[0] == path]
+        [(_, body, headers, _)] = [item for item in ASKED if item[0] == path]
         assert (await world.client.post(path, json=body, headers=headers)).status_code == 429
-    assert await used(world) == 0
+    assert await used_characters(world) == 0
 
 
 async def test_beyond_its_quota_a_key_is_refused_in_the_protocols_way(world: World) -> None:
@@ -82,7 +82,7 @@ async def test_beyond_its_quota_a_key_is_refused_in_the_protocols_way(world: Wor
         assert refused.headers["x-should-retry"] == "false"
         if path.startswith("/v1"):
             assert refused.json()["error"]["code"] == "insufficient_quota"
-    assert await used(world) == LIMIT
+    assert await used_characters(world) == LIMIT
 
 
 async def test_without_a_limit_what_is_used_is_told(world: World) -> None:

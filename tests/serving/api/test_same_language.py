@@ -53,7 +53,7 @@ async def ask(world: World, **fields: Any) -> httpx.Response:
     return await world.client.post("/translate", json=fields)
 
 
-async def used(world: World) -> int:
+async def used_characters(world: World) -> int:
     count: int = (await world.client.get("/usage")).json()["character_count"]
     return count
 
@@ -90,10 +90,10 @@ async def test_what_is_said_to_be_in_the_target_language_comes_back(
     assert alone.json() == {"translatedText": FR}
     assert together.json() == html.json() == {"translatedText": texts}
     assert deepl_text.status_code == 200, deepl_text.text
-    found = deepl_text.json()["translations"]
-    assert [each["text"] for each in found] == texts
-    assert {each["billed_characters"] for each in found} == {0}
-    assert {each["detected_source_language"] for each in found} == {source[:2].upper()}
+    translations = deepl_text.json()["translations"]
+    assert [item["text"] for item in translations] == texts
+    assert {item["billed_characters"] for item in translations} == {0}
+    assert {item["detected_source_language"] for item in translations} == {source[:2].upper()}
     assert world.translator_engine.requests == []
 
 
@@ -125,7 +125,7 @@ async def test_each_text_of_an_array_is_detected(world: World, source: str) -> N
     alone = (await ask(world, q=FR, source=source, target="fr")).json()
 
     assert answer["translatedText"] == [FR, EN.upper(), "OK", "", FR, EN.upper()]
-    languages = [each["language"] for each in answer["detectedLanguage"]]
+    languages = [item["language"] for item in answer["detectedLanguage"]]
     assert [languages[number] for number in (0, 1, 4, 5)] == ["fr", "en", "fr", "en"]
     assert alone["translatedText"] == FR
     assert alone["detectedLanguage"]["language"] == "fr"
@@ -134,11 +134,11 @@ async def test_each_text_of_an_array_is_detected(world: World, source: str) -> N
 
 @pytest.mark.parametrize("target", ["en", "EN-GB"])
 async def test_without_any_model_into_the_target(world: World, target: str) -> None:
-    kept = await ask(world, q=[EN, "OK", "12"], source="auto", target=target)
+    unchanged = await ask(world, q=[EN, "OK", "12"], source="auto", target=target)
     refused = await ask(world, q=FR, source="auto", target=target)
 
-    assert kept.json()["translatedText"] == [EN, "OK", "12"]
-    assert {each["language"] for each in kept.json()["detectedLanguage"]} == {"en"}
+    assert unchanged.json()["translatedText"] == [EN, "OK", "12"]
+    assert {item["language"] for item in unchanged.json()["detectedLanguage"]} == {"en"}
     message = f"source: the text seems to be French, which no model here translates into {target}"
     assert refused.status_code == 400
     assert refused.json()["error"] == f"{message} (got 'auto')"
@@ -198,15 +198,15 @@ async def test_scripts_are_not_the_same(tokenizer: Tokenizer) -> None:
         for source, target in (("zh", "zh-Hant"), ("zh-CN", "zh-TW"), ("sr-Latn", "sr")):
             refused = await ask(world, q=simplified, source=source, target=target)
             assert refused.status_code == 400
-        kept = await ask(world, q=simplified, source="auto", target="zh-Hans")
+        unchanged = await ask(world, q=simplified, source="auto", target="zh-Hans")
         refused = await ask(world, q=traditional, source="auto", target="zh-Hans")
 
-    assert kept.json()["translatedText"] == simplified
+    assert unchanged.json()["translatedText"] == simplified
     assert (refused.status_code, "seems to be Chinese" in refused.text) == (400, True)
 
 
 async def test_all_that_can_be_asked_for(world: World) -> None:
-    asked = {
+    request = {
         "alternatives": 2,
         "alignments": True,
         "return_scores": True,
@@ -217,7 +217,7 @@ async def test_all_that_can_be_asked_for(world: World) -> None:
         "placeholders": True,
         "num_beams": 4,
     }
-    answer = (await ask(world, q="Le chien court ici.", source="fr", target="fr", **asked)).json()
+    answer = (await ask(world, q="Le chien court ici.", source="fr", target="fr", **request)).json()
 
     assert answer == {
         "translatedText": "Le chien court ici.",
@@ -258,13 +258,16 @@ async def test_nothing_is_billed_and_no_model_is_counted(desk: World) -> None:
     answer = await desk.client.post("/v1/chat/completions", json=chat)
     assert answer.json()["choices"][0]["message"]["content"] == EN
     assert answer.json()["usage"]["total_tokens"] == 0
-    assert await used(desk) == 0
+    assert await used_characters(desk) == 0
 
     mixed = {"text": [FR, EN], "target_lang": "FR"}
-    found = (await desk.client.post("/v2/translate", json=mixed, headers=deepl_key)).json()
+    result = (await desk.client.post("/v2/translate", json=mixed, headers=deepl_key)).json()
 
-    assert [each["billed_characters"] for each in found["translations"]] == [0, len(EN)]
-    assert await used(desk) == len(EN)
+    assert [translation["billed_characters"] for translation in result["translations"]] == [
+        0,
+        len(EN),
+    ]
+    assert await used_characters(desk) == len(EN)
     samples = desk.metrics.exposition().decode().splitlines()
     counted = [line for line in samples if line.startswith("attendant_requests_total")]
     assert [line for line in counted if 'model="same-language"' in line and "2.0" in line]
@@ -318,9 +321,9 @@ async def test_documents(
     elif expected == "upper":
         assert fetched == text.upper()
     else:
-        *before, kept, last = text.split("\n")
-        assert fetched == "\n".join([*map(str.upper, before), kept, last.upper()])
-    assert await used(desk) == billed
+        *before, unchanged, last = text.split("\n")
+        assert fetched == "\n".join([*map(str.upper, before), unchanged, last.upper()])
+    assert await used_characters(desk) == billed
 
 
 async def test_a_document_that_no_model_reads_is_refused(desk: World) -> None:
@@ -352,9 +355,9 @@ def test_the_official_clients(tokenizer: Tokenizer, tmp_path: Path) -> None:
         client = deepl.DeepLClient("key", server_url=url)
         mixed = client.translate_text([FR, EN], target_lang="FR")
         assert isinstance(mixed, list)
-        assert [each.text for each in mixed] == [FR, EN.upper()]
-        assert [each.detected_source_lang for each in mixed] == ["FR", "EN"]
-        assert [each.billed_characters for each in mixed] == [0, len(EN)]
+        assert [item.text for item in mixed] == [FR, EN.upper()]
+        assert [item.detected_source_lang for item in mixed] == ["FR", "EN"]
+        assert [item.billed_characters for item in mixed] == [0, len(EN)]
         british = client.translate_text(EN, source_lang="EN", target_lang="EN-GB")
         assert isinstance(british, deepl.TextResult) and british.text == EN
         (tmp_path / "a.txt").write_bytes(b"Le chien court dans le jardin.")

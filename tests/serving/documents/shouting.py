@@ -16,7 +16,7 @@ from serving.pipelines.translation.quality import SegmentQuality
 _PIECE = re.compile(r"<k [^>]*>[^<]*</k>|<[^>]*>|&\w+;|[^<&]+")
 
 
-def shouted(fragment: str) -> str:
+def shout_fragment(fragment: str) -> str:
     """The fragment with its text in capitals, its codes where they are."""
     return _PIECE.sub(lambda found: _loud(found.group()), fragment)
 
@@ -25,11 +25,11 @@ def _loud(piece: str) -> str:
     return piece if piece[0] in "<&" else piece.upper()
 
 
-def shouted_file(path: Path, target: Path) -> list[str]:
-    """Writes the file shouted, and returns its fragments."""
+def shout_file(path: Path, target: Path) -> list[str]:
+    """Writes the file shout_fragment, and returns its fragments."""
     document = read_document(path, path.name)
     fragments = [*document.fragments]
-    document.write([shouted(each) for each in fragments], target, "fr")
+    document.write([shout_fragment(fragment) for fragment in fragments], target, "fr")
     return fragments
 
 
@@ -37,7 +37,7 @@ def _shouting(text: str, job: TranslationJob) -> Rendering:
     """Texts of dogs are of the best quality, others of the worst."""
     score = float("dog" in text)
     quality = (SegmentQuality(score, 1, (), ()),) if job.returns_quality else ()
-    return Rendering(shouted(text), quality=quality)
+    return Rendering(shout_fragment(text), quality=quality)
 
 
 class ShoutingTranslator:

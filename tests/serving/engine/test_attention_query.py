@@ -163,8 +163,8 @@ def test_layers_heads_and_means_may_be_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        (AttentionQuery("sideways"), "tells of no such attention: it has decoder"),
-        (AttentionQuery("encoder"), "tells of no such attention: it has decoder"),
+        (AttentionQuery("sideways"), "has no such attention: it has decoder"),
+        (AttentionQuery("encoder"), "has no such attention: it has decoder"),
         (
             AttentionQuery("decoder", layers=(2,)),
             "no such layer of decoder attention: they go from 0 to 1",

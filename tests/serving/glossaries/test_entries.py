@@ -11,7 +11,7 @@ KINDS = {"d": "deprecated", "s": "superseded", "p": "preferred"}
 
 
 def section(language: str, *terms: str) -> str:
-    parts = (each.partition(":") for each in terms)
+    parts = (item.partition(":") for item in terms)
     written = (
         f"<tig><term>{term}</term>{STATUS % KINDS[kind] if kind else ''}</tig>"
         for term, _, kind in parts
@@ -20,7 +20,7 @@ def section(language: str, *terms: str) -> str:
 
 
 def martif(*concepts: tuple[str, ...]) -> str:
-    entries = "".join(f"<termEntry>{''.join(each)}</termEntry>\n" for each in concepts)
+    entries = "".join(f"<termEntry>{''.join(concept)}</termEntry>\n" for concept in concepts)
     head = '<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE martif SYSTEM "a.dtd">'
     return f"{head}\n<martif><text><body>{entries}</body></text></martif>"
 

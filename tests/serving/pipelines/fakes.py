@@ -163,7 +163,7 @@ class FakeEngine:
                 await stack.enter_async_context(aclosing(self.generate(request)))
                 for request in reversed(requests)
             ]
-            while batch := [event for each in open_ones if (event := await anext(each, None))]:
+            while batch := [event for stream in open_ones if (event := await anext(stream, None))]:
                 yield batch
 
     def _check_number(self, requests: Sequence[GenerationRequest]) -> None:
@@ -195,7 +195,7 @@ def manifest(
     if translates and num_heads:
         attention = TensorSpec("attention", "float32", ("batch", num_heads, "source"))
         graphs["step_attention"] = GraphSpec("step_attention.onnx", (), (logp, attention))
-    made = Manifest(
+    manifest = Manifest(
         format_version=FORMAT_VERSION,
         name=name,
         task=task,
@@ -211,7 +211,7 @@ def manifest(
         window=32,
         files={},
     )
-    return replace(made, **changes)
+    return replace(manifest, **changes)
 
 
 def byte_tokenizer(folder: Path) -> Tokenizer:

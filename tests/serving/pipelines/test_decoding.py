@@ -11,7 +11,7 @@ SEARCHED = {"num_beams": 5, "length_penalty": 0.8, "early_stopping": True, "max_
 
 
 @pytest.mark.parametrize(
-    ("generation", "given", "asked", "applied"),
+    ("generation", "options", "arguments", "applied"),
     [
         ({}, {}, {}, {}),
         (SAMPLED, {}, {}, SAMPLED),
@@ -50,11 +50,11 @@ SEARCHED = {"num_beams": 5, "length_penalty": 0.8, "early_stopping": True, "max_
     ],
 )
 def test_what_applies(
-    generation: dict[str, Any], given: dict[str, Any], asked: dict[str, Any], applied: Any
+    generation: dict[str, Any], options: dict[str, Any], arguments: dict[str, Any], applied: Any
 ) -> None:
-    wanted = {name: value for name, value in applied.items() if value is not None}
+    expected = {name: value for name, value in applied.items() if value is not None}
 
-    assert applicable_defaults(generation, given, **asked) == wanted
+    assert applicable_defaults(generation, options, **arguments) == expected
 
 
 def test_everything_wrong_is_told() -> None:
@@ -70,8 +70,8 @@ def test_everything_wrong_is_told() -> None:
         "top_p": 0.9,
     }
 
-    found = list(default_problems(generation))
+    problems = list(default_problems(generation))
 
-    assert [line.split(":")[0] for line in sorted(found)] == [
+    assert [line.split(":")[0] for line in sorted(problems)] == [
         f"generation.{name}" for name in sorted(generation) if name != "top_p"
     ]

@@ -28,7 +28,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
 
 
-def made(
+def pipeline_for(
     tokenizer: Tokenizer, pairs: Sequence[str], **options: Any
 ) -> tuple[Catalog, dict[str, FakeEngine]]:
     """A catalog of models like "pt-en", and their engines; they all put text into capitals."""
@@ -43,20 +43,20 @@ def made(
 
 
 async def pivot(catalog: Catalog, source: str = "pt", target: str = "fr") -> PivotTranslator:
-    found = await find_translator(catalog, None, source, target)
-    assert isinstance(found, PivotTranslator)
-    return found
+    translator = await find_translator(catalog, None, source, target)
+    assert isinstance(translator, PivotTranslator)
+    return translator
 
 
 async def test_two_models_translate_what_none_does(tokenizer: Tokenizer) -> None:
-    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
+    catalog, engines = pipeline_for(tokenizer, ["pt-en", "en-fr"])
 
-    found = await pivot(catalog)
-    translation = await found.run(TranslationJob("job", ("um. dois.", ""), "pt", "fr"))
+    translator = await pivot(catalog)
+    translation = await translator.run(TranslationJob("job", ("um. dois.", ""), "pt", "fr"))
 
     assert translation.texts == ("UM. DOIS.", "")
-    assert found.pivot == "en"
-    assert (found.card.name, found.card.source_languages) == ("pt-en+en-fr", ("pt",))
+    assert translator.pivot == "en"
+    assert (translator.card.name, translator.card.source_languages) == ("pt-en+en-fr", ("pt",))
     [first, _], [second, _] = engines["pt-en"].requests, engines["en-fr"].requests
     assert tokenizer.decode(first.source_ids or ()) == "um."
     assert tokenizer.decode(second.source_ids or ()) == "UM."
@@ -67,18 +67,18 @@ async def test_two_models_translate_what_none_does(tokenizer: Tokenizer) -> None
 
 
 async def test_a_language_is_not_brought_into_itself_through_another(tokenizer: Tokenizer) -> None:
-    catalog, engines = made(tokenizer, ["pt-en", "en-pt_BR"])
+    catalog, engines = pipeline_for(tokenizer, ["pt-en", "en-pt_BR"])
 
     for source, target in (("en", "en"), ("pt", "pt-BR"), ("pt_PT", "por")):
-        found = await find_translator(catalog, None, source, target)
-        translation = await found.run(TranslationJob("job", ("um. ",), source, target))
+        translator = await find_translator(catalog, None, source, target)
+        translation = await translator.run(TranslationJob("job", ("um. ",), source, target))
         assert translation.texts == ("um. ",)
 
     assert [engine.requests for engine in engines.values()] == [[], []]
 
 
 async def test_one_model_is_better_than_two(tokenizer: Tokenizer) -> None:
-    catalog, _ = made(tokenizer, ["pt-en", "en-fr", "pt-fr"])
+    catalog, _ = pipeline_for(tokenizer, ["pt-en", "en-fr", "pt-fr"])
 
     assert (await find_translator(catalog, None, "pt", "fr")).card.name == "pt-fr"
 
@@ -94,18 +94,18 @@ async def test_one_model_is_better_than_two(tokenizer: Tokenizer) -> None:
 async def test_english_comes_first_then_the_order_of_the_models(
     tokenizer: Tokenizer, pairs: list[str], name: str
 ) -> None:
-    catalog, _ = made(tokenizer, pairs)
+    catalog, _ = pipeline_for(tokenizer, pairs)
 
     assert (await pivot(catalog)).card.name == name
 
 
 async def test_codes_may_be_written_in_several_ways(tokenizer: Tokenizer) -> None:
-    catalog, _ = made(tokenizer, ["por_Latn-eng_Latn", "en-fr_XX"])
+    catalog, _ = pipeline_for(tokenizer, ["por_Latn-eng_Latn", "en-fr_XX"])
 
-    found = await pivot(catalog, "pt", "FR")
+    translator = await pivot(catalog, "pt", "FR")
 
-    assert found.pivot == "eng_Latn"
-    translation = await found.run(TranslationJob("job", ("a",), "pt", "FR"))
+    assert translator.pivot == "eng_Latn"
+    translation = await translator.run(TranslationJob("job", ("a",), "pt", "FR"))
     assert translation.texts == ("A",)
 
 
@@ -121,7 +121,7 @@ async def test_codes_may_be_written_in_several_ways(tokenizer: Tokenizer) -> Non
 async def test_what_cannot_be_reached_in_two_steps(
     tokenizer: Tokenizer, pairs: list[str], source: str, target: str
 ) -> None:
-    catalog, _ = made(tokenizer, pairs)
+    catalog, _ = pipeline_for(tokenizer, pairs)
 
     with pytest.raises(RequestError):
         await find_translator(catalog, None, source, target)
@@ -141,7 +141,7 @@ async def test_a_pair_that_one_model_has_twice_is_for_the_client_to_choose(
 
 
 async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
-    catalog, _ = made(tokenizer, ["pt-en", "en-fr"])
+    catalog, _ = pipeline_for(tokenizer, ["pt-en", "en-fr"])
 
     with pytest.raises(RequestError, match="not a target language for pt; there are: en"):
         await find_translator(catalog, None, "pt", "fr", may_pivot=False)
@@ -150,7 +150,7 @@ async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "asked"),
+    ("field", "options"),
     [
         ("alignments", {"returns_alignments": True}),
         ("return_attention", {"returns_attention": True}),
@@ -161,23 +161,23 @@ async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
     ],
 )
 async def test_what_needs_one_model_is_refused_by_name(
-    tokenizer: Tokenizer, field: str, asked: dict[str, Any]
+    tokenizer: Tokenizer, field: str, options: dict[str, Any]
 ) -> None:
-    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
+    catalog, engines = pipeline_for(tokenizer, ["pt-en", "en-fr"])
 
     with pytest.raises(RequestError, match=f"{field}: needs one model.*pt-en and en-fr"):
-        await (await pivot(catalog)).run(TranslationJob("job", ("a",), "pt", "fr", **asked))
+        await (await pivot(catalog)).run(TranslationJob("job", ("a",), "pt", "fr", **options))
     assert engines["pt-en"].requests == []
 
 
 async def test_the_first_step_draws_nothing(tokenizer: Tokenizer) -> None:
-    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
-    found = await pivot(catalog)
+    catalog, engines = pipeline_for(tokenizer, ["pt-en", "en-fr"])
+    translator = await pivot(catalog)
     drawing = Decoding(SamplingParams(temperature=0.7), priority=3, share="key")
     searching = Decoding(beam=BeamParams(4, num_hypotheses=2), max_new_tokens=3)
 
-    await found.run(TranslationJob("job", ("a",), "pt", "fr", drawing))
-    await found.run(TranslationJob("other", ("a",), "pt", "fr", searching, 1))
+    await translator.run(TranslationJob("job", ("a",), "pt", "fr", drawing))
+    await translator.run(TranslationJob("other", ("a",), "pt", "fr", searching, 1))
 
     [greedy, searched], [drawn, ranked] = engines["pt-en"].requests, engines["en-fr"].requests
     assert (greedy.sampling.temperature, drawn.sampling.temperature) == (0.0, 0.7)
@@ -188,21 +188,21 @@ async def test_the_first_step_draws_nothing(tokenizer: Tokenizer) -> None:
 
 
 async def test_both_steps_share_one_deadline(tokenizer: Tokenizer) -> None:
-    catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
-    found = await pivot(catalog)
+    catalog, engines = pipeline_for(tokenizer, ["pt-en", "en-fr"])
+    translator = await pivot(catalog)
     in_time = Decoding(timeout_seconds=60.0)
     late = Decoding(timeout_seconds=0.0011)
 
-    await found.run(TranslationJob("job", ("a",), "pt", "fr", in_time))
+    await translator.run(TranslationJob("job", ("a",), "pt", "fr", in_time))
     with pytest.raises(DeadlineExceeded):
-        await found.run(TranslationJob("late", ("a long text. " * 20,), "pt", "fr", late))
+        await translator.run(TranslationJob("late", ("a long text. " * 20,), "pt", "fr", late))
 
     [request] = engines["en-fr"].requests
     assert request.timeout_seconds is not None and 50 < request.timeout_seconds < 60
 
 
 async def test_markup_passes_through_both(tokenizer: Tokenizer) -> None:
-    catalog, _ = made(tokenizer, ["pt-en", "en-fr"])
+    catalog, _ = pipeline_for(tokenizer, ["pt-en", "en-fr"])
     markup = Markup(MarkupKind.HTML)
 
     job = TranslationJob("job", ("<p>um</p>",), "pt", "fr", markup=markup)
@@ -212,7 +212,7 @@ async def test_markup_passes_through_both(tokenizer: Tokenizer) -> None:
 
 
 async def test_the_second_step_is_streamed(tokenizer: Tokenizer) -> None:
-    catalog, _ = made(tokenizer, ["pt-en", "en-fr"])
+    catalog, _ = pipeline_for(tokenizer, ["pt-en", "en-fr"])
     job = TranslationJob("job", ("um. dois.",), "pt", "fr")
 
     items = [item async for item in (await pivot(catalog)).stream(job)]
@@ -224,7 +224,7 @@ async def test_the_second_step_is_streamed(tokenizer: Tokenizer) -> None:
 
 
 async def test_languages_that_are_reached_by_two_are_listed(tokenizer: Tokenizer) -> None:
-    catalog, _ = made(tokenizer, ["pt-en", "en-fr", "en-de"])
+    catalog, _ = pipeline_for(tokenizer, ["pt-en", "en-fr", "en-de"])
     cards = await catalog.translator_cards()
 
     assert targets_by_source(cards) == {"pt": {"en", "fr", "de"}, "en": {"fr", "de"}}

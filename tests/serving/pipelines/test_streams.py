@@ -70,15 +70,15 @@ async def test_results_come_in_the_order_of_the_items() -> None:
         await asyncio.sleep(0.001 * (7 - number % 7))
         return number
 
-    assert [each async for each in in_order(work, range(50), 10)] == [*range(50)]
+    assert [result async for result in in_order(work, range(50), 10)] == [*range(50)]
 
 
 async def test_so_many_items_are_taken_ahead_and_no_more() -> None:
-    taken: list[int] = []
+    taken_items: list[int] = []
 
     def items() -> Iterator[int]:
         for number in range(20):
-            taken.append(number)
+            taken_items.append(number)
             yield number
 
     async def work(number: int) -> int:
@@ -87,16 +87,16 @@ async def test_so_many_items_are_taken_ahead_and_no_more() -> None:
     results = in_order(work, items(), 4)
     assert await anext(results) == 0
     await asyncio.sleep(0.1)
-    assert len(taken) == 5  # four at work, and one that waits for room
-    assert [each async for each in results] == [*range(1, 20)]
+    assert len(taken_items) == 5  # four at work, and one that waits for room
+    assert [result async for result in results] == [*range(1, 20)]
 
 
 async def test_a_result_does_not_wait_for_the_next_item() -> None:
-    told = threading.Event()
+    was_cancelled = threading.Event()
 
     def items() -> Iterator[int]:
         yield 0
-        told.wait(10)
+        was_cancelled.wait(10)
         yield 1
 
     async def work(number: int) -> int:
@@ -104,8 +104,8 @@ async def test_a_result_does_not_wait_for_the_next_item() -> None:
 
     results = in_order(work, items(), 4)
     assert await asyncio.wait_for(anext(results), 5) == 0
-    told.set()
-    assert [each async for each in results] == [1]
+    was_cancelled.set()
+    assert [result async for result in results] == [1]
 
 
 async def test_an_item_that_cannot_be_read_is_told_after_the_results_before_it() -> None:

@@ -22,11 +22,11 @@ def sentences() -> list[Labelled]:
 
 def three_words() -> list[Labelled]:
     """The first three words of each sentence, and the last three."""
-    found = []
+    phrases = []
     for language, text in sentences():
         words = text.strip(".?!").split()
-        found += [(language, " ".join(part)) for part in (words[:3], words[-3:])]
-    return found
+        phrases += [(language, " ".join(part)) for part in (words[:3], words[-3:])]
+    return phrases
 
 
 def mixed() -> Iterator[tuple[set[str], str]]:
@@ -80,10 +80,10 @@ def report() -> Iterator[str]:
         confidence = mean(guess.confidence for _, guess in answers)
         yield f"{name}: {len(answers)} texts, {right:.1%} right, mean confidence {confidence:.1%}"
         by_language = {
-            each: accuracy.rightness([pair for pair in labelled if pair[0] == each])
-            for each in accuracy.among
+            language: accuracy.rightness([pair for pair in labelled if pair[0] == language])
+            for language in accuracy.among
         }
-        yield "  " + ", ".join(f"{each} {right:.0%}" for each, right in by_language.items())
+        yield "  " + ", ".join(f"{language} {right:.0%}" for language, right in by_language.items())
         for low, high in ((0.0, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 1.01)):
             band = [right for right, guess in answers if low <= guess.confidence < high]
             if band:

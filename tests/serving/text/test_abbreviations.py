@@ -73,14 +73,14 @@ CUT = {
 
 
 @pytest.mark.parametrize(
-    ("language", "sentence"), [(each, text) for each in WHOLE for text in WHOLE[each]]
+    ("language", "sentence"), [(language, text) for language in WHOLE for text in WHOLE[language]]
 )
 def test_a_sentence_goes_on_after_an_abbreviation(language: str, sentence: str) -> None:
     assert split_text(sentence, language, bool).segments == (sentence,)
 
 
 @pytest.mark.parametrize(
-    ("language", "sentences"), [(each, pair) for each in CUT for pair in CUT[each]]
+    ("language", "sentences"), [(language, pair) for language in CUT for pair in CUT[language]]
 )
 def test_a_sentence_ends_all_the_same(language: str, sentences: tuple[str, str]) -> None:
     assert split_text(" ".join(sentences), language, bool).segments == sentences

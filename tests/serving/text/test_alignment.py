@@ -55,10 +55,10 @@ def test_the_text_is_what_the_bytes_decode_to(pieces: list[bytes]) -> None:
 @given(cut_texts())
 def test_together_the_tokens_cover_the_text_in_order(pieces: list[bytes]) -> None:
     text = TokenizedText.from_pieces(pieces)
-    held = [span for span, piece in zip(text.spans, pieces, strict=True) if piece]
-    assert all(start < end for start, end in held)
-    assert held == sorted(held)
-    assert {i for span in held for i in range(*span)} == set(range(len(text.text)))
+    spans = [span for span, piece in zip(text.spans, pieces, strict=True) if piece]
+    assert all(start < end for start, end in spans)
+    assert spans == sorted(spans)
+    assert {i for span in spans for i in range(*span)} == set(range(len(text.text)))
 
 
 @given(st.text(), st.data())

@@ -177,12 +177,12 @@ def test_channels_of_harmony(pieces: tuple[str, ...], said: str, thought: str) -
         HarmonyChannels(dict(enumerate(MARKS))),
         {mark: i for i, mark in enumerate(MARKS)},
     )
-    found = []
-    for each in pieces:
-        is_said = channels.read(ids.get(each, 9))
-        found.append(channels.split("" if each in ids else each))
-        assert is_said or not found[-1][0]
-    assert tuple(map("".join, zip(*found, strict=True))) == (said, thought)
+    texts = []
+    for piece in pieces:
+        is_said = channels.read(ids.get(piece, 9))
+        texts.append(channels.split("" if piece in ids else piece))
+        assert is_said or not texts[-1][0]
+    assert tuple(map("".join, zip(*texts, strict=True))) == (said, thought)
 
 
 def test_a_translation_has_no_thoughts(tmp_path: Path) -> None:

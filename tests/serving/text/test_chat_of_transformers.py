@@ -70,21 +70,25 @@ def spaced_tokenizer() -> tokenizers.Tokenizer:
     letters = sorted({*"".join(TEMPLATES.values()), *str(TOLD), "é"} - {" "})
     names = ["<unk>", "<s>", "</s>", "▁", *letters, "▁d", "▁S", "er", "▁user"]
     scores = [(name, -1.0 / len(name)) for name in names]
-    made = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, unk_id=0))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    made.decoder = tokenizers.decoders.Metaspace(prepend_scheme="first", split=False)
-    made.add_special_tokens(["<unk>", "<s>", "</s>", *SPECIAL])
-    return made
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, unk_id=0))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(
+        prepend_scheme="first", split=False
+    )
+    tokenizer.decoder = tokenizers.decoders.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>", *SPECIAL])
+    return tokenizer
 
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-@pytest.mark.parametrize("made", [chat_tokenizer, spaced_tokenizer])
-def test_the_prompt_is_that_of_transformers(made: Any, source: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make_tokenizer", [chat_tokenizer, spaced_tokenizer])
+def test_the_prompt_is_that_of_transformers(
+    make_tokenizer: Any, source: str, tmp_path: Path
+) -> None:
     """Token for token: a start token only where the template writes one."""
     theirs = PreTrainedTokenizerFast(
-        tokenizer_object=made(), bos_token="<s>", eos_token="</s>", chat_template=source
+        tokenizer_object=make_tokenizer(), bos_token="<s>", eos_token="</s>", chat_template=source
     )
-    made().save(str(tmp_path / "tokenizer.json"))
+    make_tokenizer().save(str(tmp_path / "tokenizer.json"))
     messages = list(TOLD[1:])
 
     template = template_of(source, Tokenizer(tmp_path / "tokenizer.json"))

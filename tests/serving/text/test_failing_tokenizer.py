@@ -30,10 +30,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def test_a_panic_is_an_error_of_the_text(
     tokenizer: Tokenizer, encode: Callable[[Tokenizer, str], object]
 ) -> None:
-    with pytest.raises(Untokenizable, match="retry-limit-in-match over") as found:
+    with pytest.raises(Untokenizable, match="retry-limit-in-match over") as raised:
         encode(tokenizer, FAILS_AT)
-    assert isinstance(found.value, RequestError)
-    assert found.value.field == "text"
+    assert isinstance(raised.value, RequestError)
+    assert raised.value.field == "text"
     assert tokenizer.decode(tokenizer.encode("fine")) == "fine"
 
 

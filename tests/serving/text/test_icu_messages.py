@@ -22,5 +22,5 @@ from serving.text.icu_messages import find_arguments
     ],
 )
 def test_branches(message: str, branches: list[str]) -> None:
-    found = [span for argument in find_arguments(message) for span in argument.branches]
-    assert [message[span.start : span.end] for span in found] == branches
+    inner = [span for argument in find_arguments(message) for span in argument.branches]
+    assert [message[span.start : span.end] for span in inner] == branches

@@ -33,7 +33,7 @@ WITH_SPACE_BEFORE = ["unigram", "Llama", "metaspace"]
 WITH_SPACE_BEHIND = ["spaces behind", "subword-nmt", "plain words"]
 
 
-def streamed(tokenizer: Tokenizer, ids: list[int], begins_text: bool = True) -> str:
+def stream(tokenizer: Tokenizer, ids: list[int], begins_text: bool = True) -> str:
     detokenizer = Detokenizer(tokenizer, begins_text)
     return "".join([*map(detokenizer.push, ids), detokenizer.finish()])
 
@@ -45,7 +45,7 @@ def test_streamed_is_whole_whatever_the_ids(kind: str, tmp_path: Path) -> None:
         choose = random.Random(seed)
         ids = choose.choices(range(tokenizer.vocab_size), k=choose.randint(0, 12))
         for begins_text in (True, False):
-            assert streamed(tokenizer, ids, begins_text) == tokenizer.decode(ids, begins_text)
+            assert stream(tokenizer, ids, begins_text) == tokenizer.decode(ids, begins_text)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,10 +117,10 @@ def test_the_space_before_a_text_is_dropped_once_it_begins(kind: str, tmp_path: 
     tokenizer = tokenizer_of(kind, tmp_path)
     ids = tokenizer.encode("dog")
     assert b"".join(map(tokenizer.token_bytes, ids)) == b" dog"
-    assert streamed(tokenizer, ids) == "dog"
-    assert streamed(tokenizer, ids, begins_text=False) == " dog"
+    assert stream(tokenizer, ids) == "dog"
+    assert stream(tokenizer, ids, begins_text=False) == " dog"
     special = list(tokenizer.special_tokens)
-    assert streamed(tokenizer, [*special, *ids, *special]) == "dog"
+    assert stream(tokenizer, [*special, *ids, *special]) == "dog"
 
 
 @pytest.mark.parametrize("kind", WITH_SPACE_BEHIND)
@@ -359,8 +359,8 @@ def test_a_model_may_have_ids_beyond_its_tokenizer(kind: str, tmp_path: Path) ->
     for text in (*TEXTS, "zzz ?! 中文"):
         ids = padded.encode(text)
         assert ids == plain.encode(text)
-        mixed = [size, *(each for token_id in ids for each in (token_id, size + 7))]
-        assert padded.decode(mixed) == streamed(padded, mixed) == plain.decode(ids)
+        mixed = [size, *(mixed_id for token_id in ids for mixed_id in (token_id, size + 7))]
+        assert padded.decode(mixed) == stream(padded, mixed) == plain.decode(ids)
     assert (padded.bytes_or_id(size), padded.token_bytes(size)) == (size, b"")
 
 

@@ -47,16 +47,16 @@ def test_only_what_may_be_answered_is(identifier: LanguageIdentifier) -> None:
 
 def test_codes_are_those_that_were_given(identifier: LanguageIdentifier) -> None:
     among = ["deu_Latn", "eng_Latn", "en-US", "pt_BR", "zho_Hans", "nb"]
-    asked = (
+    texts = (
         "The weather is nice.",
         "O tempo está bom hoje.",
         "你好世界，今天天气很好",
         "Hva heter du?",
     )
 
-    found = [identifier.identify(text, among)[0].language for text in asked]
+    languages = [identifier.identify(text, among)[0].language for text in texts]
 
-    assert found == ["eng_Latn", "pt_BR", "zho_Hans", "nb"]
+    assert languages == ["eng_Latn", "pt_BR", "zho_Hans", "nb"]
 
 
 @pytest.mark.parametrize("text", ["", "   ", "123", "😀", "<p></p>", "https://example.org/a"])
@@ -308,11 +308,11 @@ def test_a_document_has_paragraphs_in_other_languages(identifier: LanguageIdenti
     german, word = "Der Hund läuft in den Garten und bellt.", "Bonjour"
 
     mostly_english = [english, french, german, word, "12", english, english]
-    found = detector(identifier, "en", "fr").detect_document(mostly_english)
+    detected = detector(identifier, "en", "fr").detect_document(mostly_english)
     to_each = detector(identifier, "en de", "fr").detect_document(mostly_english)
     alone = detector(identifier, "en", "fr").detect_document([french, word])
 
-    assert found == ("en", {"fr": [1, 2]})
+    assert detected == ("en", {"fr": [1, 2]})
     assert to_each == ("en", {"fr": [1], "de": [2]})
     assert alone == ("fr", {})
     with pytest.raises(RequestError, match="the text seems to be German"):

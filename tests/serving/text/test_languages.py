@@ -17,7 +17,7 @@ M2M = ("en", "fr", "pt", "zh", "he")
 
 
 @pytest.mark.parametrize(
-    ("code", "known", "meant"),
+    ("code", "known_codes", "meant"),
     [
         ("eng_Latn", NLLB, ["eng_Latn"]),
         ("en", NLLB, ["eng_Latn"]),
@@ -66,8 +66,8 @@ M2M = ("en", "fr", "pt", "zh", "he")
         ("en-" + "x" * 100, M2M, []),
     ],
 )
-def test_what_a_code_means(code: str, known: tuple[str, ...], meant: list[str]) -> None:
-    assert list(match_codes(code, known)) == meant
+def test_what_a_code_means(code: str, known_codes: tuple[str, ...], meant: list[str]) -> None:
+    assert list(match_codes(code, known_codes)) == meant
 
 
 def test_names() -> None:

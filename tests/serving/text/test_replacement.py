@@ -66,8 +66,8 @@ def test_a_lost_placeholder_takes_the_word_that_attends_to_it() -> None:
     source = text("Hello", " {", "name", "}", ", welcome", "")
     target = text("Bonjour", " nom", ", bien", "venue")
     attention = pointing(0, 2, 4, 4, width=6)
-    found = replace_placeholders(target, source, attention, PLACEHOLDER)
-    assert found == "Bonjour {name}, bienvenue"
+    replaced = replace_placeholders(target, source, attention, PLACEHOLDER)
+    assert replaced == "Bonjour {name}, bienvenue"
 
 
 def test_a_translated_placeholder_is_put_back_whole() -> None:
@@ -140,22 +140,22 @@ def test_nothing_that_the_source_holds_is_lost(
 ) -> None:
     names = ["{a}", "{b}", "%s"]
     attention = np.random.default_rng(seed).random((len(target), len(source)))
-    found = replace_placeholders(
+    replaced = replace_placeholders(
         text(*target), text(*source), attention, placeholder_pattern(names)
     )
     for name in names:
-        assert found.count(name) >= "".join(source).count(name)
+        assert replaced.count(name) >= "".join(source).count(name)
 
 
 @given(PIECES, st.integers(0, 1000))
 def test_without_placeholders_the_target_is_as_it_was(target: list[str], seed: int) -> None:
     attention = np.random.default_rng(seed).random((len(target), 2))
-    found = replace_placeholders(text(*target), text("plain", " words"), attention, PLACEHOLDER)
-    assert found == "".join(target)
+    replaced = replace_placeholders(text(*target), text("plain", " words"), attention, PLACEHOLDER)
+    assert replaced == "".join(target)
 
 
 def test_a_pattern_of_ones_own_may_be_given() -> None:
     source, target = text("Dear", " NAME_1"), text("Cher", " NOM_1", ".")
     attention = pointing(0, 1, 0, width=2)
-    own = re.compile(r"NAME_\d")
-    assert replace_placeholders(target, source, attention, own) == "Cher NAME_1."
+    pattern = re.compile(r"NAME_\d")
+    assert replace_placeholders(target, source, attention, pattern) == "Cher NAME_1."

@@ -17,16 +17,16 @@ def tables(**changes: Any) -> dict[str, np.ndarray]:
     """Make those of source ids 0 to 3: nothing, two tokens, three, one."""
     whole = {"always": [0, 1], "offsets": [0, 0, 2, 5, 6], "candidates": [9, 7, 30, 7, 1, 39]}
     types = {"always": np.int32, "offsets": np.int64, "candidates": np.int32}
-    return {name: np.array(each, types[name]) for name, each in (whole | changes).items()}
+    return {name: np.array(values, types[name]) for name, values in (whole | changes).items()}
 
 
-def written(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+def write_shortlist(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
     save_file(arrays, folder / "shortlist.safetensors")
     return folder / "shortlist.safetensors"
 
 
 def test_a_shortlist_is_the_union_of_its_tokens_candidates(tmp_path: Path) -> None:
-    shortlist = Shortlist(written(tmp_path, tables()), VOCAB_SIZE)
+    shortlist = Shortlist(write_shortlist(tmp_path, tables()), VOCAB_SIZE)
     assert shortlist.tokens_for((0,)).tolist() == [0, 1]
     assert shortlist.tokens_for((2, 1, 2, 0)).tolist() == [0, 1, 7, 9, 30]
     assert shortlist.tokens_for((3,)).tolist() == [0, 1, 39]
@@ -47,12 +47,12 @@ def test_what_is_wrong_with_a_file_is_told(
     tmp_path: Path, changes: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(BundleError, match=problem):
-        Shortlist(written(tmp_path, tables(**changes)), VOCAB_SIZE)
+        Shortlist(write_shortlist(tmp_path, tables(**changes)), VOCAB_SIZE)
 
 
 def test_a_file_of_other_tables_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="expected"):
-        Shortlist(written(tmp_path, {"other": np.zeros(3)}), VOCAB_SIZE)
+        Shortlist(write_shortlist(tmp_path, {"other": np.zeros(3)}), VOCAB_SIZE)
 
 
 @pytest.mark.parametrize("content", [b"", b"no safetensors at all", b"\xff" * 100])

@@ -48,7 +48,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("language", "text"), [(each, text) for each in CASES for text in CASES[each]]
+    ("language", "text"), [(language, text) for language in CASES for text in CASES[language]]
 )
 def test_which_breaks_are_within_a_sentence(language: str, text: str) -> None:
     lines = text.replace(" ~ ", " | ").split(" | ")

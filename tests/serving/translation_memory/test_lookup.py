@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.errors import TranslationMemoryNotFound
 from serving.pipelines.translation.job import MemoryUse
-from serving.translation_memory.similarity import percent, with_numbers_of, word_ids
+from serving.translation_memory.similarity import percent, replace_numbers, word_ids
 from serving.translation_memory.store import MemoryState, TranslationMemories
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit
 
@@ -26,10 +26,10 @@ async def filled(
     folder: Path, *units: TranslationUnit, owner: str = ""
 ) -> tuple[TranslationMemories, str]:
     memories = TranslationMemories(folder)
-    made = await memories.create(owner, "team")
-    await memories.add_units(made.import_job, units)
-    await memories.complete_import(made.import_job, "en")
-    return memories, made.id
+    memory = await memories.create(owner, "team")
+    await memories.add_units(memory.import_job, units)
+    await memories.complete_import(memory.import_job, "en")
+    return memories, memory.id
 
 
 def edit_distance(one: list[str], other: list[str]) -> int:
@@ -37,8 +37,10 @@ def edit_distance(one: list[str], other: list[str]) -> int:
     before = [*range(len(other) + 1)]
     for number, word in enumerate(one, 1):
         row = [number]
-        for place, own in enumerate(other, 1):
-            row.append(min(row[-1] + 1, before[place] + 1, before[place - 1] + (word != own)))
+        for place, other_word in enumerate(other, 1):
+            row.append(
+                min(row[-1] + 1, before[place] + 1, before[place - 1] + (word != other_word))
+            )
         before = row
     return before[-1]
 
@@ -53,8 +55,8 @@ def test_percent_is_the_edit_distance_of_words(
     one: list[str], other: list[str], least: int
 ) -> None:
     expected = naive_percent(one, other)
-    found = percent(word_ids(" ".join(one)), word_ids(" ".join(other)), least)
-    assert found == (expected if expected >= least else 0) or (least == 100 and found in (0, 99))
+    score = percent(word_ids(" ".join(one)), word_ids(" ".join(other)), least)
+    assert score == (expected if expected >= least else 0) or (least == 100 and score in (0, 99))
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,13 +110,13 @@ async def test_numbers_of_the_text_are_put_in(tmp_path: Path) -> None:
 def test_a_translation_with_other_numbers(
     text: str, source: str, translation: str, expected: str | None
 ) -> None:
-    assert with_numbers_of(text, source, translation) == expected
+    assert replace_numbers(text, source, translation) == expected
 
 
 async def test_memories_of_other_keys_and_unfinished_ones_are_invisible(tmp_path: Path) -> None:
     memories, identity = await filled(tmp_path, unit("A dog."), owner="ann")
     begun = await memories.create("ann", "begun")
-    assert [each.id for each in await memories.list_memories("ann")] == [identity]
+    assert [memory.id for memory in await memories.list_memories("ann")] == [identity]
     assert await memories.list_memories("bob") == []
     for owner, each in (("bob", identity), ("ann", begun.id), ("ann", "none")):
         with pytest.raises(TranslationMemoryNotFound):
@@ -148,7 +150,7 @@ async def test_an_import_that_begins_again_leaves_nothing_of_before(tmp_path: Pa
     await memories.add_units(job, [unit("A cat.")])
     await memories.complete_import(job, "en")
     [memory] = await memories.list_memories("")
-    assert [each.unit for each in await memories.list_units(memory.number)] == [unit("A cat.")]
+    assert [stored.unit for stored in await memories.list_units(memory.number)] == [unit("A cat.")]
     use = MemoryUse("", memory.id, "fr", 50)
     assert await memories.matches(use, "en", ["Dog a."]) == [None]
 
@@ -164,7 +166,7 @@ async def test_a_removed_memory_is_gone_at_once(tmp_path: Path) -> None:
 
 def _num_rows(database: sqlite3.Connection) -> int:
     tables = ("memories", "units", "targets", "words")
-    return sum(database.execute(f"SELECT count(*) FROM {each}").fetchone()[0] for each in tables)
+    return sum(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
 
 
 async def test_pages_and_their_filter(tmp_path: Path) -> None:
@@ -173,14 +175,14 @@ async def test_pages_and_their_filter(tmp_path: Path) -> None:
     memory = await memories.get("", identity)
     assert memory.state is MemoryState.COMPLETE
     first, second = await memories.list_units(memory.number, count=2)
-    assert [each.unit for each in (first, second)] == units[:2]
-    assert [each.unit for each in await memories.list_units(memory.number, second.number)] == units[
-        2:
-    ]
+    assert [stored.unit for stored in (first, second)] == units[:2]
+    assert [
+        stored.unit for stored in await memories.list_units(memory.number, second.number)
+    ] == units[2:]
 
     async def found(text: str, is_case_sensitive: bool) -> list[TranslationUnit]:
         page = await memories.list_units(memory.number, 0, 9, text, is_case_sensitive)
-        return [each.unit for each in page]
+        return [stored.unit for stored in page]
 
     assert await found("cat", False) == await found("été", False) == [units[1]]
     assert await found("cat", True) == await found("%", False) == []

@@ -26,24 +26,24 @@ export class Lines {
   beginPointing() {
     for (const list of [this.rows, this.columns]) {
       withArrows(list, "button");
-      list.addEventListener("pointerover", (event) => this.point(placeOf(event.target) ?? this.kept));
+      list.addEventListener("pointerover", (event) => this.point(placeOf(event.target) ?? this.pinned));
       list.addEventListener("focusin", (event) => this.keep(placeOf(event.target)));
       list.addEventListener("click", (event) => event.target.closest("button")?.focus()); // not all browsers do
     }
-    this.place.addEventListener("pointerleave", () => this.point(this.kept));
+    this.place.addEventListener("pointerleave", () => this.point(this.pinned));
     this.place.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.keep(null);
     });
   }
 
   keep(pointed) {
-    this.kept = pointed;
+    this.pinned = pointed;
     this.point(pointed);
   }
 
   // Shows other words.
   begin(weights) {
-    Object.assign(this, { weights, kept: null });
+    Object.assign(this, { weights, pinned: null });
     this.fill(this.rows, "Words that attend", weights.rows);
     this.fill(this.columns, "Words that are attended to", weights.columns);
     const height = Math.max(weights.rows.length, weights.columns.length);
@@ -63,7 +63,7 @@ export class Lines {
   // Shows other weights between the words.
   show(map, shades) {
     Object.assign(this, { map, shades });
-    this.point(this.kept);
+    this.point(this.pinned);
   }
 
   // pointed: {list, number} of a word, or null for all.
@@ -86,12 +86,12 @@ export class Lines {
 
   paths(isShown) {
     const { rows, columns } = this.weights;
-    const shown = [];
+    const lines = [];
     rows.forEach((_, row) => columns.forEach((_, column) => {
       const shade = this.shadeAt(row, column);
-      if (shade >= FAINTEST && isShown(row, column)) shown.push(path(row + 0.5, column + 0.5, shade));
+      if (shade >= FAINTEST && isShown(row, column)) lines.push(path(row + 0.5, column + 0.5, shade));
     }));
-    return shown;
+    return lines;
   }
 
   described({ number }, isRow) {
@@ -108,10 +108,10 @@ export class Lines {
 }
 
 function path(from, to, shade) {
-  const made = document.createElementNS(SVG, "path");
-  made.setAttribute("d", `M0,${from} C50,${from} 50,${to} 100,${to}`);
-  made.setAttribute("stroke-opacity", shade.toFixed(3));
-  return made;
+  const line = document.createElementNS(SVG, "path");
+  line.setAttribute("d", `M0,${from} C50,${from} 50,${to} 100,${to}`);
+  line.setAttribute("stroke-opacity", shade.toFixed(3));
+  return line;
 }
 
 function placeOf(target) {

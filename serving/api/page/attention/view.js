@@ -29,7 +29,7 @@ export class AttentionView {
     this.status = element("p", { className: "note attention-view-status", role: "status" });
     this.lines = new Lines((text) => { this.status.textContent = text || HELP; });
     this.heads = new Heads((layer, head) => this.choose(layer, head));
-    place.replaceChildren(...this.made());
+    place.replaceChildren(...this.createElements());
     this.clear();
   }
 
@@ -45,15 +45,15 @@ export class AttentionView {
     this.begin();
   }
 
-  made() {
+  createElements() {
     const controls = [this.kind, this.layer, this.head, this.shade, this.form];
-    const bar = element("div", { className: "attention-view-bar" }, ...controls.map((each) => each.parentElement));
+    const bar = element("div", { className: "attention-view-bar" }, ...controls.map((control) => control.parentElement));
     const listen = (work) => (event) => { event.stopPropagation(); work(); };
     bar.addEventListener("change", listen(() => this.draw()));
     this.kind.addEventListener("change", listen(() => this.begin()));
     const all = element("h3", { textContent: "All layers (down) and heads (across)" });
-    const shown = element("div", { className: "attention-view-shown" }, this.lines.place, element("div", {}, all, this.heads.place));
-    return [bar, this.status, shown];
+    const maps = element("div", { className: "attention-view-shown" }, this.lines.place, element("div", {}, all, this.heads.place));
+    return [bar, this.status, maps];
   }
 
   // Shows the chosen kind.
@@ -88,8 +88,8 @@ const numbered = (numbers) => [
 ];
 
 function select(name, options) {
-  const made = element("select");
-  element("label", { textContent: name }, made);
-  fillSelect(made, options);
-  return made;
+  const select = element("select");
+  element("label", { textContent: name }, select);
+  fillSelect(select, options);
+  return select;
 }

@@ -3,9 +3,9 @@
 export const byId = (id) => document.getElementById(id);
 
 export function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const created = Object.assign(document.createElement(name), properties);
+  created.append(...children);
+  return created;
 }
 
 export function fillSelect(select, options) {

@@ -8,7 +8,7 @@ const LINK = /\[([^\]]+)\]\([^)\s]*\)/g; // shown by its words: what a card link
 
 // level: of the largest headings.
 export function elementsOf(text, level) {
-  return blocksOf(text).flatMap((block) => made(block, level));
+  return blocksOf(text).flatMap((block) => convertBlock(block, level));
 }
 
 // Cuts a text at empty lines, but not within code; a heading is a block of its own.
@@ -19,7 +19,7 @@ function blocksOf(text) {
     .filter((block) => block && !PICTURE.test(block));
 }
 
-function made(block, level) {
+function convertBlock(block, level) {
   if (block.startsWith("```")) return [element("pre", { textContent: block.split("\n").slice(1, -1).join("\n") })];
   const heading = block.match(/^(#+) (.*)$/);
   if (heading) return [element(`h${Math.min(heading[1].length - 1 + level, 6)}`, { textContent: heading[2] })];

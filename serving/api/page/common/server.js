@@ -19,33 +19,33 @@ export class Refused extends Error {}
 export class Unreachable extends Refused {}
 
 export async function get(path) {
-  return (await answered(path, {})).json();
+  return (await request(path, {})).json();
 }
 
 export async function getText(path) {
-  return (await answered(path, {})).text();
+  return (await request(path, {})).text();
 }
 
 export async function post(path, body, signal) {
-  return (await answered(path, written(body, signal))).json();
+  return (await request(path, jsonOptions(body, signal))).json();
 }
 
 export async function postForm(path, body, signal) {
-  return (await answered(path, { method: "POST", body, signal })).json();
+  return (await request(path, { method: "POST", body, signal })).json();
 }
 
 export async function postForBlob(path, body, signal) {
-  return (await answered(path, written(body, signal))).blob();
+  return (await request(path, jsonOptions(body, signal))).blob();
 }
 
 export async function remove(path) {
-  await answered(path, { method: "DELETE" });
+  await request(path, { method: "DELETE" });
 }
 
 // Yields the values of server-sent events, as they come. A stream that is whole ends with [DONE], or
 // with the whole translation.
 export async function* stream(path, body, signal) {
-  const response = await answered(path, written({ ...body, stream: true }, signal));
+  const response = await request(path, jsonOptions({ ...body, stream: true }, signal));
   let last = null;
   for await (const line of lines(response.body)) {
     if (!line.startsWith("data: ")) continue; // pings and empty lines
@@ -79,24 +79,24 @@ async function read(reader) {
   }
 }
 
-const written = (body, signal) => ({
+const jsonOptions = (body, signal) => ({
   method: "POST",
   body: JSON.stringify(body),
   headers: { "Content-Type": "application/json" },
   signal,
 });
 
-async function answered(path, options) {
+async function request(path, options) {
   const scheme = path.startsWith("v2/") ? "DeepL-Auth-Key" : "Bearer";
   const headers = { ...options.headers };
   if (shownKey()) headers.Authorization = `${scheme} ${shownKey()}`;
-  const response = await reached(path, { ...options, headers });
+  const response = await fetchOrThrow(path, { ...options, headers });
   if (response.ok) return response;
   const message = inWords(await response.json().catch(() => null), response.status);
   throw GONE.includes(response.status) ? unreachable(message) : new Refused(message);
 }
 
-async function reached(path, options) {
+async function fetchOrThrow(path, options) {
   try {
     return await fetch(path, options);
   } catch (error) {
@@ -121,7 +121,7 @@ function inWords(body, status) {
 
 // What people know fields of requests by.
 const NAMES = {
-  q: "The text", text: "The text", prompt: "The text", messages: "The chat", documents: "The texts", query: "The text", file: "The file",
+  q: "The text", text: "The text", prompt: "The text", messages: "The message", documents: "The texts", query: "The text", file: "The file",
   body: "The request",
   source: "The language of the text", source_lang: "The language of the text",
   target: "The language to translate into", target_lang: "The language to translate into",

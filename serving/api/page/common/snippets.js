@@ -17,14 +17,14 @@ export function offerSnippet(panel, title, request) {
   const copy = element("button", { type: "button", className: "quiet", textContent: "Copy" });
   const bar = element("div", { className: "bar" }, language, copy);
   const details = element("details", { className: "snippet" }, element("summary", { textContent: title }), bar, code);
-  const draw = () => { if (details.open) code.textContent = written(request, LANGUAGES[language.value]); };
+  const draw = () => { if (details.open) code.textContent = snippet(request, LANGUAGES[language.value]); };
   copy.addEventListener("click", () => copied(copy, code.textContent, code));
   for (const name of ["input", "change", "click"]) panel.addEventListener(name, draw); // of what is asked for
   details.addEventListener("toggle", draw);
   panel.append(details);
 }
 
-function written(request, inLanguage) {
+function snippet(request, inLanguage) {
   try {
     const { path, ...rest } = request();
     return inLanguage({ url: new URL(path, document.baseURI).href, hasKey: Boolean(shownKey()), ...rest });
@@ -49,7 +49,7 @@ function inShell(body, file) {
 function inPython({ url, body, form, base64, hasKey }) {
   const call = body || form ? "post" : "get";
   const { file, ...fields } = form ?? {};
-  const given = [
+  const options = [
     `"${url}"`,
     ...(body ? [`json=${base64 ? literal(body).replace(`${FILE}"`, '" + content') : literal(body)}`] : []),
     ...(file ? [`files={"file": open("${file.slice(1)}", "rb")}`, `data=${literal(fields)}`] : []),
@@ -57,7 +57,7 @@ function inPython({ url, body, form, base64, hasKey }) {
   ];
   const modules = `${base64 ? "import base64\n" : ""}${hasKey ? "import os\n" : ""}`;
   const read = base64 ? `content = base64.b64encode(open(${literal(base64)}, "rb").read()).decode()\n` : "";
-  return `${modules}${modules && "\n"}import requests\n\n${read}answer = requests.${call}(\n    ${given.join(",\n    ")},\n)\nprint(answer.text)`;
+  return `${modules}${modules && "\n"}import requests\n\n${read}answer = requests.${call}(\n    ${options.join(",\n    ")},\n)\nprint(answer.text)`;
 }
 
 function literal(value) {

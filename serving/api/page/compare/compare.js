@@ -6,7 +6,7 @@ import { offerSnippet } from "../common/snippets.js";
 
 export function beginComparing() {
   byId("compare-form").addEventListener("submit", (event) => { event.preventDefault(); compare(); });
-  offerSnippet(byId("compare"), "Compare from a program", () => ({ path: "v1/rerank", body: asked() }));
+  offerSnippet(byId("compare"), "Compare from a program", () => ({ path: "v1/rerank", body: requestBody() }));
 }
 
 // The tab is there if a model can do it.
@@ -16,20 +16,20 @@ export function offerComparers(models) {
   byId("tab-compare").hidden = !able.length;
 }
 
-const asked = () => ({
+const requestBody = () => ({
   model: byId("comparer").value,
   query: byId("query").value,
   documents: byId("compared").value.split("\n").filter((line) => line.trim()),
 });
 
 async function compare() {
-  const body = asked();
+  const body = requestBody();
   const answer = await showingErrors(byId("compare-error"), () => post("v1/rerank", body));
   if (!answer) return;
-  byId("similar").replaceChildren(...answer.results.map(({ index, relevance_score: score }) => shown(body.documents[index], score)));
+  byId("similar").replaceChildren(...answer.results.map(({ index, relevance_score: score }) => resultItem(body.documents[index], score)));
 }
 
-function shown(text, score) {
+function resultItem(text, score) {
   const bar = element("progress", { max: 1, value: Math.max(0, score) });
   bar.setAttribute("aria-hidden", "true"); // the figure says it
   return element("li", {}, bar, element("span", { textContent: score.toFixed(3) }), element("span", { textContent: text }));

@@ -24,8 +24,8 @@ export function beginPictures() {
   byId("picture-reader").addEventListener("change", ask);
   withArrows(caption, ".word");
   const focused = () => words[document.activeElement?.dataset.number];
-  for (const name of ["mouseover", "focusin"]) caption.addEventListener(name, ({ target }) => look(words[target.dataset.number] ?? focused()));
-  for (const name of ["mouseleave", "focusout"]) caption.addEventListener(name, () => look(focused()));
+  for (const name of ["mouseover", "focusin"]) caption.addEventListener(name, ({ target }) => showAttention(words[target.dataset.number] ?? focused()));
+  for (const name of ["mouseleave", "focusout"]) caption.addEventListener(name, () => showAttention(focused()));
   whenBack(() => { if (!caption.hasChildNodes()) ask(); });
   offerSnippet(panel, "Ask for this from a program", () =>
     ({ path: PATH, body: bodyOf(`data:${file.type};base64,${FILE}`), base64: file.name }));
@@ -85,23 +85,23 @@ function bodyOf(url) {
 }
 
 // text: is shown where there are no words.
-function show(found, text) {
-  words = found;
-  const made = words.flatMap((word, number) => [number ? " " : "", wordElement(word.text, number)]);
-  byId("caption").replaceChildren(...(made.length ? made : [text].filter(Boolean)));
-  look();
+function show(captionWords, text) {
+  words = captionWords;
+  const elements = words.flatMap((word, number) => [number ? " " : "", wordElement(word.text, number)]);
+  byId("caption").replaceChildren(...(elements.length ? elements : [text].filter(Boolean)));
+  showAttention();
 }
 
 // Returns {text, weights} of words; one looks where its tokens do, in the mean.
 function wordsOf({ row_tokens: tokens, weights: [[rows]] }, numClassTokens) {
-  const found = [];
+  const captionWords = [];
   const decoder = new TextDecoder();
   tokens.forEach((token, place) => {
-    if (!found.length || !token.trim() || /^\s/.test(token)) found.push({ text: "", own: [] });
-    found.at(-1).text += decoder.decode(bytesOf(token), { stream: true });
-    found.at(-1).own.push(rows[place].slice(numClassTokens));
+    if (!captionWords.length || !token.trim() || /^\s/.test(token)) captionWords.push({ text: "", weights: [] });
+    captionWords.at(-1).text += decoder.decode(bytesOf(token), { stream: true });
+    captionWords.at(-1).weights.push(rows[place].slice(numClassTokens));
   });
-  return found.map(({ text, own }) => ({ text: text.trim(), weights: mean(own) })).filter(({ text }) => text);
+  return captionWords.map(({ text, weights }) => ({ text: text.trim(), weights: mean(weights) })).filter(({ text }) => text);
 }
 
 const mean = (rows) => rows[0].map((_, place) => rows.reduce((sum, row) => sum + row[place], 0) / rows.length);
@@ -119,7 +119,7 @@ function wordElement(textContent, number) {
 }
 
 // Lights up what a word looks at; without a word, the whole picture.
-function look(word) {
+function showAttention(word) {
   if (!picture) return;
   const { size, resized } = chosenModel().picture;
   draw(byId("picture-shown"), picture, word?.weights, size / resized);

@@ -2,7 +2,7 @@
 
 import { byId, element, withArrows } from "../common/elements.js";
 
-let asked = null; // the word that they are for
+let openWord = null; // the word that they are for
 let asking = new AbortController();
 
 export function beginAlternatives() {
@@ -24,7 +24,7 @@ export function beginAlternatives() {
 // Opens beneath the word at once; the ways come later. Returns the signal that it was closed.
 export function openAlternatives(word) {
   closeAlternatives(false);
-  asked = word;
+  openWord = word;
   asking = new AbortController();
   word.setAttribute("aria-expanded", "true");
   const menu = byId("alternatives");
@@ -36,7 +36,7 @@ export function openAlternatives(word) {
 }
 
 export function offer(word, ways, choose) {
-  if (asked !== word) return;
+  if (openWord !== word) return;
   const none = element("p", { className: "note", textContent: "The model sees no other likely way." });
   const buttons = ways.map(({ shown, text }, number) => {
     const button = element("button", { type: "button", textContent: shown, tabIndex: number ? -1 : 0 });
@@ -51,7 +51,7 @@ export function offer(word, ways, choose) {
 export function closeAlternatives(goesBack) {
   asking.abort();
   byId("alternatives").hidden = true;
-  asked?.setAttribute("aria-expanded", "false");
-  if (goesBack) asked?.focus();
-  asked = null;
+  openWord?.setAttribute("aria-expanded", "false");
+  if (goesBack) openWord?.focus();
+  openWord = null;
 }

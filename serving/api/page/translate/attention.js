@@ -17,10 +17,10 @@ export function rowsAt(map, target, start, end) {
 export function showAttention(word, map, rows, { source, start }) {
   if (!rows.length) return clearAttention(`${word}: was taken over from the text`);
   const weights = meansOver(map, rows);
-  const found = places(map.source_words, source)
+  const marks = places(map.source_words, source)
     .map((place, number) => place && { start: start + place[0], end: start + place[1], weight: weights[number] })
     .filter(Boolean);
-  showMarks(found);
+  showMarks(marks);
   byId("attention-status").textContent = `${word}: ${heaviest(map.source_words, weights).join(", ")}`;
   return undefined;
 }

@@ -77,10 +77,10 @@ const heading = (scope, textContent) => element("th", { scope, textContent });
 
 function cell(word, name, weight) {
   const text = percent(weight);
-  const made = element("td", { tabIndex: -1 }, element("span", { className: "hidden", textContent: text }));
-  made.dataset.text = `${word} from ${name}: ${text}`;
-  made.style.setProperty("--weight", weight.toFixed(3));
-  return made;
+  const cell = element("td", { tabIndex: -1 }, element("span", { className: "hidden", textContent: text }));
+  cell.dataset.text = `${word} from ${name}: ${text}`;
+  cell.style.setProperty("--weight", weight.toFixed(3));
+  return cell;
 }
 
 function move(event) {

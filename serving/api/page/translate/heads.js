@@ -26,12 +26,12 @@ export function clearHeads() {
 // isWanted: called when the answer has come.
 export async function showHeads(translation, sentence, isWanted) {
   if (!byId("heads-details").open) return;
-  const found = await showingErrors(byId("heads-status"), () => translation.headsOf(sentence, models));
+  const sentenceHeads = await showingErrors(byId("heads-status"), () => translation.headsOf(sentence, models));
   if (!isWanted()) return;
-  if (!found) return clearViews();
-  byId("heads-status").textContent = `As ${found.model} reads both.`;
-  if (found !== drawn) view.show(found.views);
-  drawn = found;
+  if (!sentenceHeads) return clearViews();
+  byId("heads-status").textContent = `As ${sentenceHeads.model} reads both.`;
+  if (sentenceHeads !== drawn) view.show(sentenceHeads.views);
+  drawn = sentenceHeads;
 }
 
 function clearViews() {

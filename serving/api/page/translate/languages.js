@@ -41,9 +41,9 @@ function offerTargets(first = byId("target").value) {
 }
 
 export function nameOf(code) {
-  const known = languages.find((each) => each.code === code)?.name;
+  const name = languages.find((language) => language.code === code)?.name;
   try {
-    return known ?? new Intl.DisplayNames("en", { type: "language" }).of(code.replace("_", "-"));
+    return name ?? new Intl.DisplayNames("en", { type: "language" }).of(code.replace("_", "-"));
   } catch { // a code of a model's own
     return code;
   }

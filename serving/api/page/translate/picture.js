@@ -30,7 +30,7 @@ function drawn({ rows, columns, weights }) {
   Object.assign(pen, { font: FONT, textBaseline: "middle", strokeStyle: RULE, fillStyle: PAPER });
   pen.fillRect(0, 0, width, height);
   weights.forEach((row, y) => row.forEach((weight, x) => {
-    pen.fillStyle = `rgb(${SHADE.map((each) => Math.round(255 + (each - 255) * weight)).join(" ")})`;
+    pen.fillStyle = `rgb(${SHADE.map((channel) => Math.round(255 + (channel - 255) * weight)).join(" ")})`;
     pen.fillRect(left + CELL * x, top + CELL * y, CELL, CELL);
     pen.strokeRect(left + CELL * x, top + CELL * y, CELL, CELL);
   }));

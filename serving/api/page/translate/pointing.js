@@ -13,14 +13,14 @@ import { parts } from "./words.js";
 
 const HELP = "Point at a word of the translation: the words that it was made from light up in the text.";
 
-let shown = null; // a translation
+let translationShown = null; // a translation
 let pointed = null; // the sentence that was pointed at last
 
 export function beginWords() {
   const box = byId("translation");
   const onWord = (work) => (event) => {
     const word = event.target.closest(".word");
-    if (word && shown) work(word, event);
+    if (word && translationShown) work(word, event);
   };
   withArrows(box, ".word");
   for (const name of ["mouseover", "focusin"]) box.addEventListener(name, onWord(attend));
@@ -37,16 +37,16 @@ export function beginWords() {
   beginHeads(showSentenceHeads);
 }
 
-export const shownText = () => shown?.text ?? "";
+export const shownText = () => translationShown?.text ?? "";
 
 export function showWords(request, source, targets) {
-  shown = new Translation(request, source, targets);
-  pointed = shown.sentences[0];
+  translationShown = new Translation(request, source, targets);
+  pointed = translationShown.sentences[0];
   draw();
 }
 
 export function hideWords() {
-  shown = pointed = null;
+  translationShown = pointed = null;
   clearAttention(HELP);
   clearGrid();
   clearHeads();
@@ -54,10 +54,10 @@ export function hideWords() {
 }
 
 function draw() {
-  const { request: { target }, sentences } = shown;
-  const made = sentences.flatMap((sentence, number) =>
+  const { request: { target }, sentences } = translationShown;
+  const elements = sentences.flatMap((sentence, number) =>
     parts(sentence.target, target).map((part) => (part.isWord ? wordOf(part, number) : part.text)));
-  byId("translation").replaceChildren(...made);
+  byId("translation").replaceChildren(...elements);
   const first = byId("translation").querySelector(".word");
   if (first) first.tabIndex = 0;
   clearAttention(HELP);
@@ -76,9 +76,9 @@ function wordOf({ text, start }, sentence) {
 }
 
 async function attend(word) {
-  const sentence = shown.sentences[word.dataset.sentence];
+  const sentence = translationShown.sentences[word.dataset.sentence];
   try {
-    const map = await shown.mapOf(sentence);
+    const map = await translationShown.mapOf(sentence);
     if (!word.isConnected || !word.matches(":hover, :focus")) return;
     const rows = rowsAt(map, sentence.target, Number(word.dataset.start), Number(word.dataset.end));
     showAttention(word.textContent, map, rows, sentence);
@@ -95,23 +95,23 @@ async function drawSentence() {
   if (!byId("grid-details").open) return false;
   if (!pointed) return clearGrid();
   const sentence = pointed;
-  const map = await showingErrors(byId("grid-status"), () => shown.mapOf(sentence));
+  const map = await showingErrors(byId("grid-status"), () => translationShown.mapOf(sentence));
   if (!map || sentence !== pointed) return false;
   return drawGrid(map);
 }
 
 function showShownQuality() {
-  const translation = shown;
-  return translation && showQuality(translation, () => translation === shown);
+  const translation = translationShown;
+  return translation && showQuality(translation, () => translation === translationShown);
 }
 
 function showSentenceHeads() {
   const sentence = pointed;
-  return sentence && showHeads(shown, sentence, () => sentence === pointed);
+  return sentence && showHeads(translationShown, sentence, () => sentence === pointed);
 }
 
 async function findOthers(word) {
-  const translation = shown;
+  const translation = translationShown;
   const sentence = translation.sentences[word.dataset.sentence];
   const signal = openAlternatives(word);
   const failed = byId("translate-error");
@@ -121,7 +121,7 @@ async function findOthers(word) {
 }
 
 function choose(sentence, text) {
-  shown.choose(sentence, text);
+  translationShown.choose(sentence, text);
   byId("translate-status").textContent = text;
   draw();
   byId("translation").focus();

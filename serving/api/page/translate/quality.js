@@ -31,13 +31,13 @@ export function clearQuality() {
 
 // A word that was copied has no probability, and no colour.
 function colour(translation, sentences) {
-  const probabilities = sentences.flatMap((each) => each.word_probabilities);
-  const found = places(sentences.flatMap((each) => each.words), translation.text);
+  const probabilities = sentences.flatMap((sentence) => sentence.word_probabilities);
+  const wordPlaces = places(sentences.flatMap((sentence) => sentence.words), translation.text);
   for (const word of wordsShown()) {
     const from = translation.startOf(Number(word.dataset.sentence));
     const [start, end] = [from + Number(word.dataset.start), from + Number(word.dataset.end)];
-    const own = probabilities.filter((value, number) => value !== null && found[number]?.[0] < end && start < found[number]?.[1]);
-    if (own.length) word.style.setProperty("--surprise", (1 - Math.min(...own)).toFixed(3));
+    const wordProbabilities = probabilities.filter((value, number) => value !== null && wordPlaces[number]?.[0] < end && start < wordPlaces[number]?.[1]);
+    if (wordProbabilities.length) word.style.setProperty("--surprise", (1 - Math.min(...wordProbabilities)).toFixed(3));
   }
 }
 

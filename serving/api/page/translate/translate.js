@@ -52,8 +52,8 @@ function setText(text) {
 function showCount() {
   const count = [...byId("text").value].length;
   const most = mostCharacters();
-  const written = (number) => number.toLocaleString("en");
-  byId("count").textContent = count ? `${written(count)}${count > most / 2 ? ` of ${written(most)}` : ""} characters` : "";
+  const formatNumber = (number) => number.toLocaleString("en");
+  byId("count").textContent = count ? `${formatNumber(count)}${count > most / 2 ? ` of ${formatNumber(most)}` : ""} characters` : "";
 }
 
 const request = () => ({ q: byId("text").value, ...chosen(), ...terms() });
@@ -79,12 +79,12 @@ async function translate() {
   closeAlternatives(false);
   await showingErrors(byId("translate-error"), async () => {
     if (!byId("text").value.trim()) return showNothing();
-    return follow(request(), signal).catch(noted);
+    return follow(request(), signal).catch(rememberAndRethrow);
   });
   if (!signal.aborted) setBusy(false);
 }
 
-function noted(error) {
+function rememberAndRethrow(error) {
   wasUnreachable = error instanceof Unreachable;
   throw error;
 }
@@ -127,6 +127,6 @@ function finish(request, answer, sentences) {
 }
 
 function described({ detectedLanguage, pivot }) {
-  const found = detectedLanguage && `${nameOf(detectedLanguage.language)}, ${Math.round(detectedLanguage.confidence)} % certain`;
-  return [found, pivot && `by two models, through ${nameOf(pivot)}`].filter(Boolean).join("; ");
+  const detection = detectedLanguage && `${nameOf(detectedLanguage.language)}, ${Math.round(detectedLanguage.confidence)} % certain`;
+  return [detection, pivot && `by two models, through ${nameOf(pivot)}`].filter(Boolean).join("; ");
 }

@@ -33,7 +33,7 @@ export class Translation {
   async readMaps() {
     const { request, source, sentences } = this;
     const { attention } = await post("translate", { ...request, source, return_attention: true });
-    const sources = sentencesOf(request.q, attention.map((each) => each.source_words));
+    const sources = sentencesOf(request.q, attention.map((sentence) => sentence.source_words));
     if (attention.length !== sentences.length) throw new Error("Which words came of which is not known here.");
     let start = 0;
     attention.forEach((map, number) => {
@@ -52,7 +52,7 @@ export class Translation {
   // Returns attention by layer and head; without a chosen model, of the first that could translate.
   async headsOf(sentence, models) {
     if (sentence.heads) return sentence.heads;
-    const model = models.find((each) => this.couldBeBy(each));
+    const model = models.find((model) => this.couldBeBy(model));
     if (!model || !queriesOf(model).length) throw new Refused("No model shows the attention of these words.");
     if (!sentence.source) await this.mapOf(sentence);
     const maps = await this.attentionOf(sentence, model.id, queriesOf(model));

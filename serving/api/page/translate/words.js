@@ -3,22 +3,22 @@
 import { Refused } from "../common/server.js";
 
 const FIRST_WORDS = 4;
-const KEPT = /^X\d+$/; // stands for an address, a number and the like
+const PLACEHOLDER = /^X\d+$/; // stands for an address, a number and the like
 
 const segmenters = new Map();
 
 // Cuts a text into parts, {text, start, isWord}.
 export function parts(text, language) {
-  const found = segmenterOf(language).segment(text);
-  return Array.from(found, ({ segment, index, isWordLike }) => ({ text: segment, start: index, isWord: isWordLike }));
+  const segments = segmenterOf(language).segment(text);
+  return Array.from(segments, ({ segment, index, isWordLike }) => ({ text: segment, start: index, isWord: isWordLike }));
 }
 
 function segmenterOf(language) {
-  if (!segmenters.has(language)) segmenters.set(language, made(language));
+  if (!segmenters.has(language)) segmenters.set(language, createSegmenter(language));
   return segmenters.get(language);
 }
 
-function made(language) {
+function createSegmenter(language) {
   const options = { granularity: "word" };
   try {
     return new Intl.Segmenter(language.replace("_", "-"), options);
@@ -51,19 +51,19 @@ export function sentencesOf(text, wordsOfEach) {
 
 // Finds where a sentence starts by its first words, up to one that the server reads by another name.
 function startOf(words, text, from) {
-  const kept = words.findIndex((word) => KEPT.test(word));
-  const first = words.slice(0, kept < 0 ? FIRST_WORDS : Math.min(kept, FIRST_WORDS)).filter(Boolean);
+  const placeholder = words.findIndex((word) => PLACEHOLDER.test(word));
+  const first = words.slice(0, placeholder < 0 ? FIRST_WORDS : Math.min(placeholder, FIRST_WORDS)).filter(Boolean);
   const pattern = first.map((word) => word.replace(/[^\p{L}\p{N}]/gu, "\\$&")).join("\\s*");
-  const found = text.slice(from).search(new RegExp(pattern));
-  return from + Math.max(found, 0);
+  const offset = text.slice(from).search(new RegExp(pattern));
+  return from + Math.max(offset, 0);
 }
 
 // Reads lines of `term = translation, translation`.
 export function glossaryOf(text) {
   const glossary = {};
-  for (const line of text.split("\n").filter((each) => each.trim())) {
+  for (const line of text.split("\n").filter((line) => line.trim())) {
     const [term, ...rest] = line.split("=");
-    const translations = rest.join("=").split(",").map((each) => each.trim()).filter(Boolean);
+    const translations = rest.join("=").split(",").map((translation) => translation.trim()).filter(Boolean);
     if (!term.trim() || !translations.length) throw new Refused(`Glossary: “${line.trim()}” should read term = translation.`);
     glossary[term.trim()] = translations;
   }

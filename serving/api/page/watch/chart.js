@@ -27,31 +27,31 @@ export class Chart {
   }
 
   clear() {
-    for (const each of this.lines) each.points = [];
+    for (const line of this.lines) line.points = [];
   }
 
   // at: seconds of a clock.
   add(readings, at) {
-    for (const each of this.lines) {
-      const latest = each.value(readings);
-      each.points = [...each.points, [at, latest]].filter(([then]) => then > at - SECONDS);
-      each.number.textContent = latest === null ? NONE : written(latest) + each.unit;
+    for (const line of this.lines) {
+      const latest = line.value(readings);
+      line.points = [...line.points, [at, latest]].filter(([then]) => then > at - SECONDS);
+      line.number.textContent = latest === null ? NONE : formatValue(latest) + line.unit;
     }
-    const known = this.lines.flatMap(({ points }) => points.map(([, value]) => value)).filter(Number.isFinite);
-    const top = Math.max(...known, 0);
-    this.top.textContent = top ? `up to ${written(top)}` : "";
+    const values = this.lines.flatMap(({ points }) => points.map(([, value]) => value)).filter(Number.isFinite);
+    const top = Math.max(...values, 0);
+    this.top.textContent = top ? `up to ${formatValue(top)}` : "";
     this.card.classList.toggle("idle", !top);
     for (const { line, points } of this.lines) line.setAttribute("points", placed(points, at, top || 1));
   }
 }
 
 function drawn(name, attributes) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
+  const created = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
+  return created;
 }
 
-function written(value) {
+function formatValue(value) {
   if (!Number.isFinite(value)) return "more than 300000";
   return value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
 }

@@ -1,13 +1,13 @@
 // Reads Prometheus' text format: [name, labels, value] of each sample.
 
 export function samplesOf(text) {
-  const found = text.matchAll(/^(\w[\w:]*)(?:\{(.*)\})? (\S+)$/gm);
-  return Array.from(found, ([, name, labels = "", value]) => [name, labels, Number(value)]);
+  const matches = text.matchAll(/^(\w[\w:]*)(?:\{(.*)\})? (\S+)$/gm);
+  return Array.from(matches, ([, name, labels = "", value]) => [name, labels, Number(value)]);
 }
 
 export function sum(samples, name, label = "") {
   return samples
-    .filter(([each, labels]) => each === name && labels.includes(label))
+    .filter(([sample, labels]) => sample === name && labels.includes(label))
     .reduce((total, [, , value]) => total + value, 0);
 }
 
@@ -21,14 +21,14 @@ export function quantile(share, { now, then }, name) {
   const counts = [...buckets].map(([bound, count]) => [bound, count - (before.get(bound) ?? 0)]);
   counts.sort(([one], [other]) => one - other);
   const total = counts.at(-1)?.[1] ?? 0;
-  const found = counts.find(([, count]) => count >= share * total);
-  return total > 0 ? 1000 * found[0] : null;
+  const bucket = counts.find(([, count]) => count >= share * total);
+  return total > 0 ? 1000 * bucket[0] : null;
 }
 
 function bucketsOf(name, samples) {
   const buckets = new Map();
-  for (const [each, labels, value] of samples) {
-    if (each !== `${name}_bucket`) continue;
+  for (const [sample, labels, value] of samples) {
+    if (sample !== `${name}_bucket`) continue;
     const bound = Number(labels.match(/le="([^"]+)"/)[1].replace("+Inf", "Infinity"));
     buckets.set(bound, (buckets.get(bound) ?? 0) + value);
   }

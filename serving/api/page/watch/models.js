@@ -14,11 +14,11 @@ export function beginModels() {
 export async function showModels() {
   const listed = await showingErrors(byId("models-error"), () => get("v1/models"));
   const models = listed?.data ?? [];
-  byId("cards").replaceChildren(...models.map(shown));
+  byId("cards").replaceChildren(...models.map(modelCard));
   return models;
 }
 
-function shown(model) {
+function modelCard(model) {
   const rows = Object.entries(described(model)).filter(([, value]) => value);
   const list = element("dl");
   for (const [name, value] of rows) {
@@ -40,14 +40,14 @@ function purpose({ task, picture, source_languages: from, target_languages: into
 }
 
 function named(codes) {
-  const known = codes.slice(0, 4).map((code) => {
+  const languageNames = codes.slice(0, 4).map((code) => {
     try {
       return names.of(code.replace("_", "-"));
     } catch { // a code of a model's own
       return code;
     }
   });
-  return known.join(", ") + (codes.length > known.length ? ` and ${codes.length - known.length} more` : "");
+  return languageNames.join(", ") + (codes.length > languageNames.length ? ` and ${codes.length - languageNames.length} more` : "");
 }
 
 function described(model) {

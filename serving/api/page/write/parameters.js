@@ -15,7 +15,7 @@ let fields = []; // of each {name, schema, modes, input, place}
 export async function offerParameters() {
   const described = await get("openapi.json").catch(() => null);
   if (!described || fields.length) return;
-  fields = fieldsOf(described.components.schemas).map(made);
+  fields = fieldsOf(described.components.schemas).map(createInput);
   const byPlace = (isFirst) => fields.filter(({ name }) => FIRST.includes(name) === isFirst);
   const first = byPlace(true).sort((one, other) => FIRST.indexOf(one.name) - FIRST.indexOf(other.name));
   byId("parameters").append(...first.map(({ place }) => place));
@@ -23,18 +23,18 @@ export async function offerParameters() {
 }
 
 function fieldsOf(schemas) {
-  const found = new Map();
+  const byName = new Map();
   for (const [mode, schemaName] of Object.entries(SCHEMAS)) {
     for (const [name, schema] of Object.entries(schemas[schemaName].properties)) {
       if (OWN.has(name) || schema.description.includes("Without effect")) continue;
-      if (!found.has(name)) found.set(name, { name, schema, modes: [] });
-      found.get(name).modes.push(mode);
+      if (!byName.has(name)) byName.set(name, { name, schema, modes: [] });
+      byName.get(name).modes.push(mode);
     }
   }
-  return [...found.values()];
+  return [...byName.values()];
 }
 
-function made(field) {
+function createInput(field) {
   const { name, schema } = field;
   const input = inputFor(name, schema);
   const label = element("label", { htmlFor: name, textContent: name });
@@ -71,9 +71,9 @@ const isJson = (schema) => !typesOf(schema).includes("string");
 
 // Returns what was given, for the mode that is shown, and else the length of a text.
 export function parameters(isChat, recommended, length) {
-  const given = fields.filter(({ place, input }) => !place.hidden && input.value !== "");
+  const filled = fields.filter(({ place, input }) => !place.hidden && input.value !== "");
   const most = isChat || recommended.max_tokens ? {} : { max_tokens: length };
-  return { ...most, ...Object.fromEntries(given.map(({ name, schema, input }) => [name, valueOf(name, schema, input)])) };
+  return { ...most, ...Object.fromEntries(filled.map(({ name, schema, input }) => [name, valueOf(name, schema, input)])) };
 }
 
 function valueOf(name, schema, input) {

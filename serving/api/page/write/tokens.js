@@ -10,10 +10,10 @@ export const tokensOfCompletion = (logprobs) => (logprobs?.tokens ?? []).map((te
   others: Object.entries(logprobs.top_logprobs[number] ?? {}),
 }));
 
-export const tokensOfChat = (logprobs) => (logprobs?.content ?? []).map((each) => ({
-  text: each.token,
-  logprob: each.logprob,
-  others: each.top_logprobs.map((other) => [other.token, other.logprob]),
+export const tokensOfChat = (logprobs) => (logprobs?.content ?? []).map((token) => ({
+  text: token.token,
+  logprob: token.logprob,
+  others: token.top_logprobs.map((other) => [other.token, other.logprob]),
 }));
 
 // Tokens that are part of a character have no text; then the chunk is shown as one.
@@ -28,14 +28,14 @@ export function append(box, answer, text, tokens) {
 
 // The first token of a prompt that is echoed has no probability.
 function coloured(box, textContent, { logprob, others }) {
-  const made = element("span", { className: "token", textContent, tabIndex: -1 });
+  const span = element("span", { className: "token", textContent, tabIndex: -1 });
   const surprise = Math.min(-(logprob ?? 0) / DARKEST, 1);
-  made.style.setProperty("--surprise", surprise.toFixed(3));
-  made.dataset.text = [[textContent, logprob ?? 0], ...others.filter(([text]) => text !== textContent)]
+  span.style.setProperty("--surprise", surprise.toFixed(3));
+  span.dataset.text = [[textContent, logprob ?? 0], ...others.filter(([text]) => text !== textContent)]
     .map(([text, value]) => `“${text}” ${percent(value)}`)
     .join(", ");
-  if (!box.querySelector(".token[tabindex='0']")) made.tabIndex = 0;
-  return made;
+  if (!box.querySelector(".token[tabindex='0']")) span.tabIndex = 0;
+  return span;
 }
 
 const percent = (logprob) => `${Number((100 * Math.exp(logprob)).toPrecision(2))}\u00a0%`;

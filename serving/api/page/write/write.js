@@ -42,7 +42,7 @@ export function beginWriting() {
   byId("logprobs").addEventListener("change", () => byId("legend").classList.toggle("invisible", !byId("logprobs").checked));
   byId("writer").addEventListener("change", offerModes);
   byId("show-attention").addEventListener("change", showMode);
-  for (const each of document.getElementsByName("mode")) each.addEventListener("change", showMode);
+  for (const input of document.getElementsByName("mode")) input.addEventListener("change", showMode);
   beginTokens(byId("written"));
   view = new AttentionView(byId("written-attention"));
   history = new History("write", ({ text }) => { byId("prompt").value = text; byId("prompt").focus(); });
@@ -86,7 +86,7 @@ function showMode() {
   byId("begin").title = isChat() ? "Enter does it too; Shift and Enter break the line" : "Control and Enter do it too";
   byId("system-field").hidden = !isChat();
   showOffers();
-  showParameters(...asked());
+  showParameters(...currentModel());
 }
 
 // What can be done with the last answer of a chat.
@@ -105,9 +105,9 @@ function askAgain() {
   return true;
 }
 
-const given = () => parameters(...asked());
+const currentParameters = () => parameters(...currentModel());
 
-function asked() {
+function currentModel() {
   const { generation, max_model_len: context } = chosenModel() ?? { generation: {}, max_model_len: 0 };
   const most = byId("show-attention").checked ? MOST_WITH_ATTENTION : MOST_TOKENS;
   return [isChat(), generation, Math.min(most, Math.floor(context / 2))];
@@ -144,13 +144,13 @@ const path = () => (isChat() ? "v1/chat/completions" : "v1/completions");
 
 function completionBody() {
   const wanted = byId("logprobs").checked ? { logprobs: OTHERS_SHOWN } : {};
-  return { model: byId("writer").value, prompt: byId("prompt").value, ...given(), ...wanted };
+  return { model: byId("writer").value, prompt: byId("prompt").value, ...currentParameters(), ...wanted };
 }
 
 function chatBody() {
   const message = { role: "user", content: byId("prompt").value };
   const wanted = byId("logprobs").checked ? { logprobs: true, top_logprobs: OTHERS_SHOWN } : {};
-  return { model: byId("writer").value, messages: [...system(), ...messages, message], ...given(), ...wanted };
+  return { model: byId("writer").value, messages: [...system(), ...messages, message], ...currentParameters(), ...wanted };
 }
 
 async function complete() {
@@ -201,16 +201,16 @@ async function* choices(body) {
   byId("write-status").textContent = "";
   view.clear();
   const wanted = byId("show-attention").checked && !byId("show-attention").disabled ? { return_attention: attentionQueries() } : {};
-  for await (const { choices: given, usage } of stream(path(), { ...body, ...WITH_USAGE, ...wanted }, running.signal)) {
-    yield* given;
-    showAttention(given);
+  for await (const { choices, usage } of stream(path(), { ...body, ...WITH_USAGE, ...wanted }, running.signal)) {
+    yield* choices;
+    showAttention(choices);
     if (usage) showUsage(usage.completion_tokens, (performance.now() - began) / 1000);
   }
 }
 
 // Attention comes with the last chunk of an answer; that of the first answer is shown.
-function showAttention(given) {
-  const first = given.find(({ index, attention }) => index === 0 && attention);
+function showAttention(choices) {
+  const first = choices.find(({ index, attention }) => index === 0 && attention);
   if (first) view.show(first.attention.map(weightsOf));
 }
 
@@ -221,7 +221,7 @@ function showUsage(tokens, seconds) {
 // A message without an answer goes back to the input, where it can be changed.
 function takeBack(content, ...shown) {
   byId("prompt").value ||= content;
-  for (const each of shown) each.remove();
+  for (const element of shown) element.remove();
 }
 
 const who = (textContent) => element("span", { className: "who", textContent });
@@ -235,7 +235,7 @@ const paragraph = (...children) => element("p", {}, ...children);
 
 // Answers that grow at the same time do not move each other.
 function sideBySide(count, make) {
-  const made = element("div", { className: "answers" }, ...Array.from({ length: count ?? 1 }, make));
-  byId("written").append(made);
-  return made;
+  const column = element("div", { className: "answers" }, ...Array.from({ length: count ?? 1 }, make));
+  byId("written").append(column);
+  return column;
 }

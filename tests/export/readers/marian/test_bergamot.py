@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from export.bundling.running import decode
+from export.bundling.decoding import decode
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import Precision

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import GraphRows, decode
+from export.bundling.decoding import decode
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint

@@ -54,7 +54,7 @@ async def status_of(world: World, handle: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-async def ended(world: World, handle: dict[str, str]) -> dict[str, Any]:
+async def wait_until_ended(world: World, handle: dict[str, str]) -> dict[str, Any]:
     async with asyncio.timeout(20):
         while (found := await status_of(world, handle))["status"] not in ("done", "error"):
             await asyncio.sleep(0.02)
@@ -69,7 +69,7 @@ async def result(world: World, handle: dict[str, str], **key: str) -> httpx.Resp
 async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
     handle = (await send(desk, "a.txt", b"one\ntwo")).json()
 
-    found = await ended(desk, handle)
+    found = await wait_until_ended(desk, handle)
     fetched = await result(desk, handle)
     again = await result(desk, handle)
 
@@ -87,21 +87,21 @@ async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
 
 async def test_of_two_who_fetch_at_the_same_moment_one_has_it(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one")).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
     answers = await asyncio.gather(*(result(desk, handle) for _ in range(8)))
-    assert sorted(each.status_code for each in answers)[:2] in ([200, 404], [200, 503])
-    assert sum(each.content == b"ONE" for each in answers) == 1
+    assert sorted(answer.status_code for answer in answers)[:2] in ([200, 404], [200, 503])
+    assert sum(answer.content == b"ONE" for answer in answers) == 1
 
 
 async def test_a_document_that_was_not_sent_whole_can_be_fetched_again(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one")).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
     documents = desk.services.documents
-    own = Handle(handle["document_id"], handle["document_key"])
-    taken = await documents.take_result(own, "")
+    document_handle = Handle(handle["document_id"], handle["document_key"])
+    taken_result = await documents.take_result(document_handle, "")
 
     meanwhile = await result(desk, handle)
-    await taken.mark_interrupted()
+    await taken_result.mark_interrupted()
     fetched = await result(desk, handle)
 
     assert (meanwhile.status_code, meanwhile.headers["retry-after"]) == (503, "1")
@@ -120,7 +120,7 @@ async def test_a_document_in_progress(desk: World) -> None:
     assert (wrong.status_code, unnamed.status_code) == (404, 400)
     assert (await status_of(desk, handle))["status"] in ("queued", "translating")
     desk.translator_engine.gate.set()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
 
 
 @pytest.mark.parametrize("output_format", ["po", "pot"])
@@ -183,20 +183,20 @@ async def test_documents_are_their_senders_and_count(
         world.client.headers["Authorization"] = "DeepL-Auth-Key a"
         handle = (await send(world, "a.txt", b"one two")).json()
         beyond = await send(world, "a.txt", b"three four")
-        own = await status_of(world, handle)
+        own_status = await status_of(world, handle)
         usage = (await world.client.get("/v2/usage")).json()
         world.client.headers["Authorization"] = "DeepL-Auth-Key b"
         others = await result(world, handle)
         world.client.headers["Authorization"] = "DeepL-Auth-Key c"
         unknown = await send(world, "a.txt", b"one")
 
-    assert (beyond.status_code, own["status"]) == (456, "queued")
+    assert (beyond.status_code, own_status["status"]) == (456, "queued")
     assert usage["character_count"] == 7
     assert (others.status_code, unknown.status_code) == (404, 403)
 
 
 async def test_a_glossary_holds_in_documents(desk: World) -> None:
-    made = await desk.client.post(
+    created = await desk.client.post(
         "/v2/glossaries",
         json={
             "name": "g",
@@ -206,9 +206,9 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
             "entries_format": "tsv",
         },
     )
-    identity = made.json()["glossary_id"]
+    identity = created.json()["glossary_id"]
     handle = (await send(desk, "a.txt", b"a red dog runs.", glossary_id=identity)).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
 
     assert (await result(desk, handle)).content == b"A RED hound RUNS."
 
@@ -219,13 +219,13 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
     data = io.BytesIO()
     written.save(data)
     handle = (await send(desk, "a.docx", data.getvalue(), glossary_id=identity)).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
     content = io.BytesIO((await result(desk, handle)).content)
     assert docx.Document(content).paragraphs[0].text == "WE SAW THE hound OF A FRIEND."
 
 
 async def test_the_fields_of_glossaries_may_be_repeated(desk: World) -> None:
-    answer = await send(desk, "a.txt", b"a dog", glossary_ids=[str(each) for each in range(6)])
+    answer = await send(desk, "a.txt", b"a dog", glossary_ids=[str(item) for item in range(6)])
 
     assert (answer.status_code, answer.json()["message"][:16]) == (400, "glossary_ids: at")
 
@@ -256,7 +256,7 @@ def translate_with_client(client: deepl.DeepLClient, folder: Path) -> None:
     second = client.create_multilingual_glossary("b", [dictionary])
     several: Any = {"source_lang": "EN", "target_lang": "FR", "glossary_ids": [first, second]}
     texts: Any = client.translate_text(["a two", "a dog"], **several)
-    assert [each.text for each in texts] == ["A deux", "A chien"]
+    assert [text.text for text in texts] == ["A deux", "A chien"]
     paths = folder / "in.docx", folder / "out.docx"
     status = client.translate_document_from_filepath(*paths, **several)
     assert (status.done, status.billed_characters) == (True, 7)
@@ -281,7 +281,7 @@ def check_refusals(client: deepl.DeepLClient) -> None:
 async def test_worse_translations_are_marked(desk: World) -> None:
     for threshold, is_fuzzy in (("0", False), ("1", True)):
         handle = (await send(desk, "a.po", PO, quality_threshold=threshold)).json()
-        assert (await ended(desk, handle))["status"] == "done"
+        assert (await wait_until_ended(desk, handle))["status"] == "done"
         assert (b"#, fuzzy" in (await result(desk, handle)).content) == is_fuzzy
 
 

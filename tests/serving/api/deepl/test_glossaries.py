@@ -21,68 +21,68 @@ V3 = {"name": "animals", "dictionaries": [{**PAIR, "entries": "dog\tchien"}]}
 
 
 @pytest.fixture
-async def own(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
+async def stateful(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
     """A world with a state of its own."""
     async with made_world(tokenizer, access={"state_dir": tmp_path}) as world:
         yield world
 
 
-async def made(world: World, path: str = "/v2/glossaries", **fields: Any) -> str:
-    asked = (ANIMALS if path == "/v2/glossaries" else V3) | fields
-    response = await world.client.post(path, json=asked)
+async def create_glossary(world: World, path: str = "/v2/glossaries", **fields: Any) -> str:
+    request = (ANIMALS if path == "/v2/glossaries" else V3) | fields
+    response = await world.client.post(path, json=request)
     assert response.status_code == 201, response.text
     identity: str = response.json()["glossary_id"]
     return identity
 
 
-def told(response: httpx.Response) -> tuple[int, str]:
+def status_and_message(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["message"]
 
 
-async def test_a_glossary_of_one_pair(own: World) -> None:
-    identity = await made(own)
+async def test_a_glossary_of_one_pair(stateful: World) -> None:
+    identity = await create_glossary(stateful)
     path = f"/v2/glossaries/{identity}"
-    found = (await own.client.get(path)).json()
+    answer = (await stateful.client.get(path)).json()
 
     assert {
         "glossary_id": identity,
         "ready": True,
         "entry_count": 2,
         **PAIR,
-    }.items() <= found.items()
-    assert found["name"] == "animals" and found["creation_time"].endswith("Z")
-    assert (await own.client.get("/v2/glossaries")).json() == {"glossaries": [found]}
-    entries = await own.client.get(f"{path}/entries")
+    }.items() <= answer.items()
+    assert answer["name"] == "animals" and answer["creation_time"].endswith("Z")
+    assert (await stateful.client.get("/v2/glossaries")).json() == {"glossaries": [answer]}
+    entries = await stateful.client.get(f"{path}/entries")
     assert entries.text == ANIMALS["entries"]
     assert entries.headers["content-type"] == "text/tab-separated-values; charset=UTF-8"
-    refused = await own.client.get(f"{path}/entries", headers={"accept": "text/csv"})
+    refused = await stateful.client.get(f"{path}/entries", headers={"accept": "text/csv"})
     assert refused.status_code == 415
 
-    assert (await own.client.delete(path)).status_code == 204
+    assert (await stateful.client.delete(path)).status_code == 204
     for method in ("GET", "DELETE"):
-        assert told(await own.client.request(method, path))[0] == 404
+        assert status_and_message(await stateful.client.request(method, path))[0] == 404
 
 
-async def test_a_glossary_is_changed(own: World) -> None:
-    identity = await made(own, "/v3/glossaries")
+async def test_a_glossary_is_changed(stateful: World) -> None:
+    identity = await create_glossary(stateful, "/v3/glossaries")
     path = f"/v3/glossaries/{identity}"
     more = [{**PAIR, "entries": "dog,toutou\ncow,vache", "entries_format": "csv"}]
-    changed = await own.client.patch(path, json={"name": "beasts", "dictionaries": more})
+    changed = await stateful.client.patch(path, json={"name": "beasts", "dictionaries": more})
     assert (changed.json()["name"], changed.json()["dictionaries"]) == (
         "beasts",
         [{**PAIR, "entry_count": 2}],
     )
-    assert await entries(own, path) == "dog\ttoutou\ncow\tvache"
+    assert await entries(stateful, path) == "dog\ttoutou\ncow\tvache"
 
-    put = await own.client.put(f"{path}/dictionaries", json={**PAIR, "entries": "pig\tcochon"})
+    put = await stateful.client.put(f"{path}/dictionaries", json={**PAIR, "entries": "pig\tcochon"})
     assert (put.status_code, put.json()) == (200, {**PAIR, "entry_count": 1})
-    assert await entries(own, path) == "pig\tcochon"
+    assert await entries(stateful, path) == "pig\tcochon"
 
-    assert (await own.client.delete(f"{path}/dictionaries", params=PAIR)).status_code == 204
-    assert (await own.client.get(path)).json()["dictionaries"] == []
-    assert (await own.client.delete(f"{path}/dictionaries", params=PAIR)).status_code == 400
-    assert (await own.client.get(f"/v2/glossaries/{identity}")).status_code == 404
-    assert (await own.client.delete(path)).status_code == 204
+    assert (await stateful.client.delete(f"{path}/dictionaries", params=PAIR)).status_code == 204
+    assert (await stateful.client.get(path)).json()["dictionaries"] == []
+    assert (await stateful.client.delete(f"{path}/dictionaries", params=PAIR)).status_code == 400
+    assert (await stateful.client.get(f"/v2/glossaries/{identity}")).status_code == 404
+    assert (await stateful.client.delete(path)).status_code == 204
 
 
 async def entries(world: World, path: str) -> str:
@@ -107,10 +107,10 @@ WRONG_ENTRIES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_entries_that_are_wrong(own: World) -> None:
+async def test_entries_that_are_wrong(stateful: World) -> None:
     for fields, detail in WRONG_ENTRIES:
-        response = await own.client.post("/v2/glossaries", json=ANIMALS | fields)
-        assert told(response) == (400, "Invalid glossary entries provided")
+        response = await stateful.client.post("/v2/glossaries", json=ANIMALS | fields)
+        assert status_and_message(response) == (400, "Invalid glossary entries provided")
         assert detail in response.json()["detail"]
 
 
@@ -125,64 +125,64 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_fields_that_are_wrong(own: World) -> None:
+async def test_fields_that_are_wrong(stateful: World) -> None:
     for fields, message in WRONG_FIELDS:
         content = json.dumps(ANIMALS | fields)
-        response = await own.client.post("/v2/glossaries", content=content)
+        response = await stateful.client.post("/v2/glossaries", content=content)
         assert response.status_code == 400
         assert response.json()["message"].startswith(message), response.text
 
 
-async def test_csv_with_quotes_and_languages(own: World) -> None:
+async def test_csv_with_quotes_and_languages(stateful: World) -> None:
     rows = 'first,premier,en,fr\n"source""Entry","target,Entry",EN,FR\nHund,dog,de,en\n'
-    identity = await made(own, entries=rows, entries_format="csv")
-    found = await own.client.get(f"/v2/glossaries/{identity}/entries")
-    assert found.text == 'first\tpremier\nsource"Entry\ttarget,Entry'
+    identity = await create_glossary(stateful, entries=rows, entries_format="csv")
+    result = await stateful.client.get(f"/v2/glossaries/{identity}/entries")
+    assert result.text == 'first\tpremier\nsource"Entry\ttarget,Entry'
 
 
-async def test_a_term_base(own: World) -> None:
+async def test_a_term_base(stateful: World) -> None:
     terms = "".join(
         f"<langSec xml:lang='{language}'><termSec><term>{term}</term></termSec></langSec>"
         for language, term in (("en", "dog"), ("fr", "chien"))
     )
     tbx = f"<tbx><text><body><conceptEntry>{terms}</conceptEntry></body></text></tbx>"
     dictionary = {**PAIR, "entries": tbx, "entries_format": "tbx"}
-    identity = await made(own, "/v3/glossaries", dictionaries=[dictionary])
+    identity = await create_glossary(stateful, "/v3/glossaries", dictionaries=[dictionary])
 
-    assert await entries(own, f"/v3/glossaries/{identity}") == "dog\tchien"
+    assert await entries(stateful, f"/v3/glossaries/{identity}") == "dog\tchien"
 
 
 @pytest.mark.parametrize(
     ("entries_format", "text"), [("tsv", "\ufeffdog\tchien"), ("csv", '\ufeff"dog","chien"')]
 )
 async def test_a_byte_order_mark_is_no_part_of_a_term(
-    own: World, entries_format: str, text: str
+    stateful: World, entries_format: str, text: str
 ) -> None:
-    identity = await made(own, entries=text, entries_format=entries_format)
+    identity = await create_glossary(stateful, entries=text, entries_format=entries_format)
 
-    found = await own.client.get(f"/v2/glossaries/{identity}/entries")
+    result = await stateful.client.get(f"/v2/glossaries/{identity}/entries")
 
-    assert found.text == "dog\tchien"
+    assert result.text == "dog\tchien"
 
 
-async def test_too_much(own: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_much(stateful: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "\n".join(f"{number:05d}\t{'x' * 1000}" for number in range(10_500))
-    response = await own.client.post("/v2/glossaries", json={**ANIMALS, "entries": lines})
+    response = await stateful.client.post("/v2/glossaries", json={**ANIMALS, "entries": lines})
     assert response.status_code == 413
     monkeypatch.setattr(glossaries, "MAX_GLOSSARIES_PER_KEY", 1)
-    await made(own)
-    assert told(await own.client.post("/v2/glossaries", json=ANIMALS))[0] == 456
+    await create_glossary(stateful)
+    assert status_and_message(await stateful.client.post("/v2/glossaries", json=ANIMALS))[0] == 456
 
 
 async def test_parts_of_a_glossary_are_too_much_together(
-    own: World, monkeypatch: pytest.MonkeyPatch
+    stateful: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(glossaries, "MAX_BYTES", 25)
-    identity = await made(own)
+    identity = await create_glossary(stateful)
     more = {"dictionaries": [{**PAIR, "entries": "cow\tvache"}]}
-    refused = await own.client.patch(f"/v3/glossaries/{identity}", json=more)
+    refused = await stateful.client.patch(f"/v3/glossaries/{identity}", json=more)
     assert refused.status_code == 413
-    assert await entries(own, f"/v3/glossaries/{identity}") == ANIMALS["entries"]
+    assert await entries(stateful, f"/v3/glossaries/{identity}") == ANIMALS["entries"]
 
 
 async def test_a_glossary_belongs_to_its_key(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -190,33 +190,33 @@ async def test_a_glossary_belongs_to_its_key(tokenizer: Tokenizer, tmp_path: Pat
     write_keys(tmp_path / "keys.json", keys)
     access = {"keys": KeyRing(tmp_path / "keys.json", {}), "state_dir": tmp_path}
     async with made_world(tokenizer, access=access) as world:
-        assert told(await world.client.get("/v3/glossaries"))[0] == 403
+        assert status_and_message(await world.client.get("/v3/glossaries"))[0] == 403
         world.client.headers["Authorization"] = "DeepL-Auth-Key alice"
-        identity = await made(world)
+        identity = await create_glossary(world)
         world.client.headers["Authorization"] = "DeepL-Auth-Key bob"
         assert (await world.client.get("/v3/glossaries")).json() == {"glossaries": []}
         for method in ("GET", "DELETE"):
-            found = await world.client.request(method, f"/v3/glossaries/{identity}")
-            assert told(found)[0] == 404
-        asked = {"text": ["a"], "source_lang": "en", "target_lang": "fr", "glossary_id": identity}
-        assert told(await world.client.post("/v2/translate", json=asked))[0] == 404
+            result = await world.client.request(method, f"/v3/glossaries/{identity}")
+            assert status_and_message(result)[0] == 404
+        request = {"text": ["a"], "source_lang": "en", "target_lang": "fr", "glossary_id": identity}
+        assert status_and_message(await world.client.post("/v2/translate", json=request))[0] == 404
 
 
-async def test_entries_that_occur_are_kept_to(own: World) -> None:
+async def test_entries_that_occur_are_kept_to(stateful: World) -> None:
     many = "".join(f"word{number}\tmot{number}\n" for number in range(5000))
-    first = await made(own, entries=f"{many}dog\tCHIEN\ndog house\tNICHE\nthe\tLE")
-    second = await made(own, entries="dog\tTOUTOU\ncat\tCHAT")
-    asked = {"text": ["a dog house", "Dog, cat"], **PAIR, "glossary_ids": [first, second]}
-    response = await own.client.post("/v2/translate", json=asked)
+    first = await create_glossary(stateful, entries=f"{many}dog\tCHIEN\ndog house\tNICHE\nthe\tLE")
+    second = await create_glossary(stateful, entries="dog\tTOUTOU\ncat\tCHAT")
+    request = {"text": ["a dog house", "Dog, cat"], **PAIR, "glossary_ids": [first, second]}
+    response = await stateful.client.post("/v2/translate", json=request)
 
     assert response.status_code == 200, response.text
-    texts = [each["text"] for each in response.json()["translations"]]
+    texts = [translation["text"] for translation in response.json()["translations"]]
     assert texts == ["A NICHE", "CHIEN, CHAT"]
 
 
-async def test_a_glossary_of_other_languages(own: World) -> None:
-    identity = await made(own)
-    await own.client.delete(f"/v3/glossaries/{identity}/dictionaries", params=PAIR)
-    asked = {"text": ["a"], **PAIR, "glossary_id": identity}
-    response = await own.client.post("/v2/translate", json=asked)
-    assert told(response)[0] == 400 and "no dictionary from en to fr" in response.text
+async def test_a_glossary_of_other_languages(stateful: World) -> None:
+    identity = await create_glossary(stateful)
+    await stateful.client.delete(f"/v3/glossaries/{identity}/dictionaries", params=PAIR)
+    request = {"text": ["a"], **PAIR, "glossary_id": identity}
+    response = await stateful.client.post("/v2/translate", json=request)
+    assert status_and_message(response)[0] == 400 and "no dictionary from en to fr" in response.text

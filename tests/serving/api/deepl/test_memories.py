@@ -27,7 +27,7 @@ ASKED = {"text": ["A dog. A cat.", "Page 3"], "source_lang": "EN", "target_lang"
 
 
 @pytest.fixture
-async def own(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
+async def stateful(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
     """A server that works on imports."""
     limits = DocumentLimits(memory_mib=1)
     async with (
@@ -37,7 +37,7 @@ async def own(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def announced(world: World, text: str, **headers: str) -> dict[str, str]:
+async def announce(world: World, text: str, **headers: str) -> dict[str, str]:
     body = {"source_file": {"file_name": "team.tmx", "content_length": len(text.encode())}}
     answer = await world.client.post(f"{MEMORIES}/import", json=body, headers=headers)
     assert answer.status_code == 202, answer.text
@@ -57,9 +57,9 @@ async def status_of(world: World, job: dict[str, str], **headers: str) -> dict[s
     return dict(result)
 
 
-async def imported(world: World, text: str = TEAM, **headers: str) -> dict[str, Any]:
+async def import_file(world: World, text: str = TEAM, **headers: str) -> dict[str, Any]:
     """Return the result of an import."""
-    job = await announced(world, text, **headers)
+    job = await announce(world, text, **headers)
     assert (await status_of(world, job, **headers))["status"] == "awaiting_input"
     assert (await sent(world, job, text)).status_code == 200
     async with asyncio.timeout(20):
@@ -68,75 +68,77 @@ async def imported(world: World, text: str = TEAM, **headers: str) -> dict[str, 
     return found
 
 
-async def test_a_memory_is_made_and_answers(own: World) -> None:
-    result = await imported(own)
+async def test_a_memory_is_made_and_answers(stateful: World) -> None:
+    result = await import_file(stateful)
     identity = result["translation_memory_id"]
     assert result == {
         "status": "completed",
         "translation_memory_id": identity,
         "skipped_segment_count": 0,
     }
-    memory = (await own.client.get(f"{MEMORIES}/{identity}")).json()
+    memory = (await stateful.client.get(f"{MEMORIES}/{identity}")).json()
     assert (memory["name"], memory["source_language"]) == ("team.tmx", "en")
     assert (memory["target_languages"], memory["segment_count"]) == (["fr"], 2)
-    listed = (await own.client.get(MEMORIES)).json()
+    listed = (await stateful.client.get(MEMORIES)).json()
     assert listed == {"translation_memories": [memory]}
-    assert (await own.client.get(f"{MEMORIES}?page=1")).json() == {"translation_memories": []}
+    assert (await stateful.client.get(f"{MEMORIES}?page=1")).json() == {"translation_memories": []}
 
     fields = ASKED | {"translation_memory_id": identity}
-    both = (await own.client.post("/v2/translate", json=fields)).json()["translations"]
-    assert [each["text"] for each in both] == ["Un chien. A CAT.", "Page 3 !"]
+    both = (await stateful.client.post("/v2/translate", json=fields)).json()["translations"]
+    assert [item["text"] for item in both] == ["Un chien. A CAT.", "Page 3 !"]
     assert both[0]["segments"] == [
         {"source": "A dog.", "target": "Un chien.", "origin": "memory", "score": 100},
         {"source": "A cat.", "target": "A CAT.", "origin": "model"},
     ]
     fields["translation_memory_threshold"] = 100
-    exact = (await own.client.post("/v2/translate", json=fields)).json()["translations"]
-    assert [each["text"] for each in exact] == ["Un chien. A CAT.", "PAGE 3"]
+    exact = (await stateful.client.post("/v2/translate", json=fields)).json()["translations"]
+    assert [item["text"] for item in exact] == ["Un chien. A CAT.", "PAGE 3"]
 
     body = {"q": "A dog.", "source": "en", "target": "fr", "memory": identity}
-    answer = (await own.client.post("/translate", json=body)).json()
+    answer = (await stateful.client.post("/translate", json=body)).json()
     assert answer["translatedText"] == "Un chien."
-    assert [each["score"] for each in answer["segments"]] == [100]
+    assert [item["score"] for item in answer["segments"]] == [100]
 
 
-async def test_units_are_paged_and_exported(own: World) -> None:
-    identity = (await imported(own))["translation_memory_id"]
+async def test_units_are_paged_and_exported(stateful: World) -> None:
+    identity = (await import_file(stateful))["translation_memory_id"]
     path = f"{MEMORIES}/{identity}"
-    first = (await own.client.get(f"{path}/segments?page_size=1")).json()
-    assert [each["source_text"] for each in first["segments"]] == ["A dog."]
+    first = (await stateful.client.get(f"{path}/segments?page_size=1")).json()
+    assert [item["source_text"] for item in first["segments"]] == ["A dog."]
     assert first["segment_count"] == 2
-    rest = (await own.client.get(f"{path}/segments?page_cursor={first['next_page_cursor']}")).json()
-    assert [each["targets"][0]["target_text"] for each in rest["segments"]] == ["Page 2 !"]
+    rest = (
+        await stateful.client.get(f"{path}/segments?page_cursor={first['next_page_cursor']}")
+    ).json()
+    assert [item["targets"][0]["target_text"] for item in rest["segments"]] == ["Page 2 !"]
     assert "next_page_cursor" not in rest
-    found = (await own.client.get(f"{path}/segments?filter_text=CHIEN")).json()["segments"]
-    assert [each["source_text"] for each in found] == ["A dog."]
+    segments = (await stateful.client.get(f"{path}/segments?filter_text=CHIEN")).json()["segments"]
+    assert [item["source_text"] for item in segments] == ["A dog."]
 
-    job = (await own.client.post(f"{path}/export")).json()
-    address = urlsplit((await status_of(own, job))["download_url"])
-    tmx = await own.client.get(f"{address.path}?{address.query}")
-    again = await imported(own, tmx.text)
+    job = (await stateful.client.post(f"{path}/export")).json()
+    address = urlsplit((await status_of(stateful, job))["download_url"])
+    tmx = await stateful.client.get(f"{address.path}?{address.query}")
+    again = await import_file(stateful, tmx.text)
     assert again["skipped_segment_count"] == 0
     for wrong in (address.path, f"{address.path}?secret=a"):
-        assert (await own.client.get(wrong)).status_code == 404
+        assert (await stateful.client.get(wrong)).status_code == 404
 
-    assert (await own.client.delete(path)).status_code == 204
-    assert (await own.client.get(path)).status_code == 404
+    assert (await stateful.client.delete(path)).status_code == 204
+    assert (await stateful.client.get(path)).status_code == 404
     fields = ASKED | {"translation_memory_id": identity}
-    assert (await own.client.post("/v2/translate", json=fields)).status_code == 404
+    assert (await stateful.client.post("/v2/translate", json=fields)).status_code == 404
 
 
-async def test_documents_use_a_memory(own: World) -> None:
-    identity = (await imported(own))["translation_memory_id"]
+async def test_documents_use_a_memory(stateful: World) -> None:
+    identity = (await import_file(stateful))["translation_memory_id"]
     data = {"source_lang": "EN", "target_lang": "FR", "translation_memory_id": identity}
     files = {"file": ("a.html", b"<p>A <b>dog</b>.</p><p>A cow. Page 7</p>")}
-    handle = (await own.client.post("/v2/document", files=files, data=data)).json()
+    handle = (await stateful.client.post("/v2/document", files=files, data=data)).json()
     key = {"document_key": handle["document_key"]}
     path = f"/v2/document/{handle['document_id']}"
     async with asyncio.timeout(20):
-        while (await own.client.post(path, json=key)).json()["status"] != "done":
+        while (await stateful.client.post(path, json=key)).json()["status"] != "done":
             await asyncio.sleep(0.02)
-    result = await own.client.post(f"{path}/result", json=key)
+    result = await stateful.client.post(f"{path}/result", json=key)
     assert result.text == "<p>Un <b>chien</b>.</p><p>A COW. Page 7 !</p>"
 
 
@@ -150,11 +152,11 @@ async def test_documents_use_a_memory(own: World) -> None:
         (TMX.format(UNIT.format("A", "B") * 3000 + "<tu><tuv/></tu>"), "line 3002 has a tuv"),
     ],
 )
-async def test_a_wrong_file_leaves_nothing(own: World, text: str, message: str) -> None:
-    result = await imported(own, text)
+async def test_a_wrong_file_leaves_nothing(stateful: World, text: str, message: str) -> None:
+    result = await import_file(stateful, text)
     assert result["status"] == "failed"
     assert message in result["error"]["message"] and "team.tmx" in result["error"]["message"]
-    assert (await own.client.get(MEMORIES)).json() == {"translation_memories": []}
+    assert (await stateful.client.get(MEMORIES)).json() == {"translation_memories": []}
 
 
 @pytest.mark.parametrize(
@@ -176,25 +178,25 @@ async def test_a_wrong_file_leaves_nothing(own: World, text: str, message: str) 
     ],
 )
 async def test_what_is_wrong_is_named(
-    own: World, method: str, path: str, body: Any, message: str
+    stateful: World, method: str, path: str, body: Any, message: str
 ) -> None:
-    answer = await own.client.request(method, MEMORIES + path, json=body)
+    answer = await stateful.client.request(method, MEMORIES + path, json=body)
     assert 400 <= answer.status_code < 500
     assert message in answer.json()["message"], answer.text
 
 
-async def test_a_file_comes_once_and_no_larger_than_allowed(own: World) -> None:
-    job = await announced(own, TEAM)
-    assert (await sent(own, job, "a" * 2**21)).status_code == 413
-    assert (await sent(own, job, TEAM)).status_code == 200  # it may be tried again
-    assert (await sent(own, job, TEAM)).status_code == 400
+async def test_a_file_comes_once_and_no_larger_than_allowed(stateful: World) -> None:
+    job = await announce(stateful, TEAM)
+    assert (await sent(stateful, job, "a" * 2**21)).status_code == 413
+    assert (await sent(stateful, job, TEAM)).status_code == 200  # it may be tried again
+    assert (await sent(stateful, job, TEAM)).status_code == 400
 
 
-async def test_a_memory_of_other_languages_is_refused(own: World) -> None:
+async def test_a_memory_of_other_languages_is_refused(stateful: World) -> None:
     text = TEAM.replace('"fr"', '"de"')
-    identity = (await imported(own, text))["translation_memory_id"]
+    identity = (await import_file(stateful, text))["translation_memory_id"]
     fields = ASKED | {"translation_memory_id": identity}
-    answer = await own.client.post("/v2/translate", json=fields)
+    answer = await stateful.client.post("/v2/translate", json=fields)
     assert answer.status_code == 400
     assert "translation_memory_id: is from en to de" in answer.json()["message"]
 
@@ -208,7 +210,7 @@ async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -
         made_world(tokenizer, access={"state_dir": tmp_path / "state", "keys": keys}) as world,
         world.app.router.lifespan_context(world.app),
     ):
-        result = await imported(world, **ann)
+        result = await import_file(world, **ann)
         path = f"{MEMORIES}/{result['translation_memory_id']}"
         assert (await world.client.get(path, headers=ann)).status_code == 200
         assert (await world.client.get(MEMORIES)).status_code == 403
@@ -221,18 +223,22 @@ async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -
         assert refused.status_code == 404
 
 
-async def test_an_import_whose_memory_is_gone_fails_once(own: World) -> None:
+async def test_an_import_whose_memory_is_gone_fails_once(stateful: World) -> None:
     """So it is found after a kill, and where a file waited for more than a day."""
-    job = await announced(own, TEAM)
-    await own.services.memories.discard_import(job["job_id"])
-    memories = own.services.memories
+    job = await announce(stateful, TEAM)
+    await stateful.services.memories.discard_import(job["job_id"])
+    memories = stateful.services.memories
     async with asyncio.timeout(20):
         while memories._removal is None or not memories._removal.done():
             await asyncio.sleep(0.02)
-    gone = await own.client.get(f"{MEMORIES}/jobs/{job['job_id']}")
+    gone = await stateful.client.get(f"{MEMORIES}/jobs/{job['job_id']}")
     assert gone.status_code == 404
     now = time.time()
-    await own.services.jobs.add(QueuedJob(job["job_id"], "", MemoryImportData(1), now, now + 60))
+    await stateful.services.jobs.add(
+        QueuedJob(job["job_id"], "", MemoryImportData(1), now, now + 60)
+    )
     async with asyncio.timeout(20):
-        while (await own.services.memory_imports.find(job["job_id"])).state is not JobState.FAILED:  # type: ignore[union-attr]
+        while (
+            await stateful.services.memory_imports.find(job["job_id"])
+        ).state is not JobState.FAILED:  # type: ignore[union-attr]
             await asyncio.sleep(0.02)

@@ -26,16 +26,16 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TranslationJob]:
     seen: list[TranslationJob] = []
     run = TranslationPipeline.run
 
-    async def noted(self: TranslationPipeline, job: TranslationJob) -> Translation:
+    async def record_job(self: TranslationPipeline, job: TranslationJob) -> Translation:
         seen.append(job)
         translation: Translation = await run(self, replace(job, markup=None, protection=False))
         return translation
 
-    monkeypatch.setattr(TranslationPipeline, "run", noted)
+    monkeypatch.setattr(TranslationPipeline, "run", record_job)
     return seen
 
 
-async def translated(world: World, **fields: Any) -> list[dict[str, Any]]:
+async def translate_texts(world: World, **fields: Any) -> list[dict[str, Any]]:
     response = await world.client.post("/v2/translate", json={**ASKED, **fields})
     assert response.status_code == 200, response.text
     found: list[dict[str, Any]] = response.json()["translations"]
@@ -45,7 +45,9 @@ async def translated(world: World, **fields: Any) -> list[dict[str, Any]]:
 async def test_an_end_by_length_is_told(world: World) -> None:
     world.translator_engine.end = FinishReason.LENGTH
     response = await world.client.post("/v2/translate", json=ASKED)
-    assert [each["finish_reason"] for each in response.json()["translations"]] == ["length"] * 2
+    assert [translation["finish_reason"] for translation in response.json()["translations"]] == [
+        "length"
+    ] * 2
 
 
 async def test_both_kinds_of_bodies(world: World) -> None:
@@ -64,13 +66,13 @@ async def test_both_kinds_of_bodies(world: World) -> None:
 async def test_a_form_with_one_text(world: World) -> None:
     form = {"text": "a dog", "target_lang": "fr"}
     response = await world.client.post("/v2/translate", data=form)
-    assert [each["text"] for each in response.json()["translations"]] == ["A DOG"]
+    assert [translation["text"] for translation in response.json()["translations"]] == ["A DOG"]
 
 
 async def test_without_a_source_there_is_one_for_each_text(world: World) -> None:
-    found = await translated(world, source_lang=None, text=["the dog is here", ""])
-    assert [each["detected_source_language"] for each in found] == ["EN", "EN"]
-    assert [each["text"] for each in found] == ["THE DOG IS HERE", ""]
+    result = await translate_texts(world, source_lang=None, text=["the dog is here", ""])
+    assert [item["detected_source_language"] for item in result] == ["EN", "EN"]
+    assert [item["text"] for item in result] == ["THE DOG IS HERE", ""]
 
 
 async def test_a_language_that_no_model_reads_is_named(world: World) -> None:
@@ -94,7 +96,7 @@ CUTS: list[tuple[dict[str, Any], Splitting]] = [
 
 async def test_where_texts_are_cut(world: World, jobs: list[TranslationJob]) -> None:
     for fields, _ in CUTS:
-        await translated(world, **fields)
+        await translate_texts(world, **fields)
     assert [job.splitting for job in jobs] == [splitting for _, splitting in CUTS]
 
 
@@ -102,7 +104,7 @@ async def test_tags_reach_the_job_and_commas_part_them(
     world: World, jobs: list[TranslationJob]
 ) -> None:
     tags = {"splitting_tags": ["par,title"], "non_splitting_tags": "span", "ignore_tags": ["raw"]}
-    [first, *_] = await translated(world, tag_handling="xml", outline_detection=False, **tags)
+    [first, *_] = await translate_texts(world, tag_handling="xml", outline_detection=False, **tags)
 
     assert first["tag_handling_version"] == "v2"
     assert [job.markup for job in jobs] == [
@@ -125,40 +127,45 @@ async def test_a_type_of_models_is_a_way_to_decode(
         "prefer_quality_optimized": "quality_optimized",
     }
     for model_type in used:
-        found = await translated(world, model_type=model_type)
-        assert {each["model_type_used"] for each in found} == {used[model_type]}
+        result = await translate_texts(world, model_type=model_type)
+        assert {item["model_type_used"] for item in result} == {used[model_type]}
     assert [job.decoding.beam and job.decoding.beam.num_beams for job in jobs] == [None, 4, 4]
 
 
 async def test_the_models_own_defaults(tokenizer: Tokenizer, jobs: list[TranslationJob]) -> None:
-    own = {"num_beams": 3, "length_penalty": 0.5, "temperature": 0.7, "max_length_factor": 3.0}
-    async with made_world(tokenizer, generation=own) as world:
-        await translated(world)
-        await translated(world, model_type="latency_optimized")
+    recommended = {
+        "num_beams": 3,
+        "length_penalty": 0.5,
+        "temperature": 0.7,
+        "max_length_factor": 3.0,
+    }
+    async with made_world(tokenizer, generation=recommended) as world:
+        await translate_texts(world)
+        await translate_texts(world, model_type="latency_optimized")
     [search, quick] = [job.decoding for job in jobs]
     assert search.beam and (search.beam.num_beams, search.beam.length_penalty) == (3, 0.5)
     assert (quick.beam, quick.sampling) == (None, SamplingParams(temperature=0.7))
 
 
 async def test_what_must_not_change_is_protected(world: World, jobs: list[TranslationJob]) -> None:
-    await translated(world)
+    await translate_texts(world)
     assert [job.protection for job in jobs] == [True]
 
 
 async def test_a_document_type_without_declarations_is_left_alone(world: World) -> None:
     html = "<!DOCTYPE html>\n<html><body><p>A dog.</p></body></html>\n"
     for kind in ("xml", "html"):
-        [found] = await translated(world, text=[html], tag_handling=kind)
-        assert found["text"] == html.replace("A dog.", "A DOG.")
+        [result] = await translate_texts(world, text=[html], tag_handling=kind)
+        assert result["text"] == html.replace("A dog.", "A DOG.")
     declaring = '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'
-    asked = {**ASKED, "text": [declaring], "tag_handling": "xml"}
-    refused = await world.client.post("/v2/translate", json=asked)
+    request = {**ASKED, "text": [declaring], "tag_handling": "xml"}
+    refused = await world.client.post("/v2/translate", json=request)
     assert (refused.status_code, "not well-formed" in refused.text) == (400, True)
 
 
 async def test_formatting_is_preserved_if_asked_for(world: World) -> None:
-    found = await translated(world, preserve_formatting=True)
-    assert [each["text"] for each in found] == ["a DOG", "a CAT"]
+    result = await translate_texts(world, preserve_formatting=True)
+    assert [item["text"] for item in result] == ["a DOG", "a CAT"]
 
 
 WITHOUT_EFFECT: list[dict[str, Any]] = [
@@ -174,9 +181,9 @@ WITHOUT_EFFECT: list[dict[str, Any]] = [
 
 
 async def test_what_changes_nothing(world: World) -> None:
-    plain = await translated(world)
+    plain = await translate_texts(world)
     for fields in WITHOUT_EFFECT:
-        assert await translated(world, **fields) == plain, fields
+        assert await translate_texts(world, **fields) == plain, fields
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -265,15 +272,15 @@ async def test_languages_of_resources(tokenizer: Tokenizer) -> None:
             for name in ("translate_text", "translate_document", "glossary", "write")
         ]
 
-    assert [each["lang"] for each in texts] == ["en", "en-GB", "en-US", "pt", "zh-Hans"]
+    assert [item["lang"] for item in texts] == ["en", "en-GB", "en-US", "pt", "zh-Hans"]
     features = ("tag_handling", "glossary", "translation_memory", "auto_detection")
     sides = {"usable_as_source": True, "usable_as_target": False, "status": "stable"}
-    found = {name: {"status": "stable"} for name in features}
-    assert texts[0] == {"lang": "en", "name": "English", **sides, "features": found}
+    result = {name: {"status": "stable"} for name in features}
+    assert texts[0] == {"lang": "en", "name": "English", **sides, "features": result}
     assert texts[-1]["usable_as_target"] and not texts[-1]["usable_as_source"]
     assert {*texts[-1]["features"]} == {*features[:3]}
     assert {*documents[0]["features"]} == {*features[1:]}
-    assert [each["lang"] for each in glossaries] == ["en", "pt", "zh"] and nothing == []
+    assert [item["lang"] for item in glossaries] == ["en", "pt", "zh"] and nothing == []
 
 
 @pytest.mark.parametrize("query", ["", "?resource=none"])
@@ -297,10 +304,10 @@ async def test_a_full_queue_says_when_to_come_again(world: World) -> None:
 
 
 async def test_quality_is_an_extension(world: World) -> None:
-    plain = await translated(world)
-    estimated = await translated(world, quality=True)
+    plain = await translate_texts(world)
+    estimated = await translate_texts(world, quality=True)
 
-    assert [each.pop("quality")["sentences"][0]["words"] for each in estimated] == [
+    assert [item.pop("quality")["sentences"][0]["words"] for item in estimated] == [
         ["A", "DOG"],
         ["A", "CAT"],
     ]

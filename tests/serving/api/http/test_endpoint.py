@@ -110,7 +110,7 @@ async def client(tokenizer: Tokenizer, metrics: Metrics) -> AsyncIterator[httpx.
 async def test_an_answer(client: httpx.AsyncClient, metrics: Metrics, sent: dict[str, Any]) -> None:
     response = await client.post("/v2/translate", **sent)
 
-    assert {each["text"] for each in response.json()["translations"]} == {"A", "B"}
+    assert {translation["text"] for translation in response.json()["translations"]} == {"A", "B"}
     assert ends(metrics) == {("shout", "deep", "success"): 1}
 
 
@@ -164,8 +164,8 @@ async def test_a_refusal(
 
 def ends(metrics: Metrics) -> dict[tuple[str, str, str], float]:
     return {
-        (each.labels["model"], each.labels["protocol"], each.labels["outcome"]): each.value
+        (sample.labels["model"], sample.labels["protocol"], sample.labels["outcome"]): sample.value
         for family in metrics.registry.collect()
         if family.name == "attendant_requests"
-        for each in family.samples
+        for sample in family.samples
     }

@@ -35,22 +35,22 @@ async def test_a_document_is_removed_before_its_last_byte_is_sent(
     """A client that has all of it could else fetch it again."""
     path = tmp_path / "result.txt"
     path.write_bytes(bytes(size))
-    taken = Taken(path)
+    result = Taken(path)
     num_sent = 0
 
-    async for chunk in file_response(JOB, path, taken).body_iterator:
+    async for chunk in file_response(JOB, path, result).body_iterator:
         num_sent += len(chunk)
         assert path.exists() == (num_sent < size)
     assert num_sent == size
     await asyncio.sleep(0)
-    assert taken.ends == ["sent"]  # type: ignore[attr-defined]
+    assert result.ends == ["sent"]  # type: ignore[attr-defined]
 
 
 async def test_a_document_whose_client_goes_is_given_back(tmp_path: Path) -> None:
     path = tmp_path / "result.txt"
     path.write_bytes(bytes(700_000))
-    taken = Taken(path)
-    async with aclosing(read_chunks_once(taken)) as chunks:
+    result = Taken(path)
+    async with aclosing(read_chunks_once(result)) as chunks:
         assert await anext(chunks)
     await asyncio.sleep(0)
-    assert path.exists() and taken.ends == ["broken off"]  # type: ignore[attr-defined]
+    assert path.exists() and result.ends == ["broken off"]  # type: ignore[attr-defined]

@@ -49,7 +49,7 @@ async def test_each_text_of_a_list_has_its_own(many: World) -> None:
     answer = await ask(many, q=texts, source="auto", target="fr")
 
     assert answer["translatedText"] == [EN.upper(), DE.upper(), "12", ""]
-    assert [each["language"] for each in answer["detectedLanguage"][:2]] == ["en", "de"]
+    assert [item["language"] for item in answer["detectedLanguage"][:2]] == ["en", "de"]
     assert answer["pivot"][:2] == [None, "en"]
     assert [request.source_ids for request in many.translator_engine.requests]
     empty = await ask(many, q=[], source="auto", target="fr")

@@ -52,10 +52,10 @@ async def test_tokens_come_as_they_are_made(world: World) -> None:
 
 async def test_what_is_refused_has_its_own_status(world: World) -> None:
     world.translator_engine.max_waiting = 0
-    asked = {"q": "a", **EN_FR, "stream": True}
+    request = {"q": "a", **EN_FR, "stream": True}
 
-    full = await world.client.post("/translate", json=asked)
-    wrong = await world.client.post("/translate", json=asked | {"target": "de"})
+    full = await world.client.post("/translate", json=request)
+    wrong = await world.client.post("/translate", json=request | {"target": "de"})
 
     assert (full.status_code, wrong.status_code) == (429, 400)
     assert full.headers["content-type"] == "application/json"
@@ -82,12 +82,12 @@ async def test_who_goes_away_cancels(world: World) -> None:
 
     world.translator_engine.script = begin
     body = json.dumps({"q": "One. Two.", **EN_FR, "stream": True}).encode()
-    asked = [{"type": "http.request", "body": body, "more_body": False}]
+    request_body = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[Any] = []
 
     async def receive() -> Any:
-        if asked:
-            return asked.pop()
+        if request_body:
+            return request_body.pop()
         while not any(message.get("body") for message in sent):
             await asyncio.sleep(0)
         world.translator_engine.gate = asyncio.Event()

@@ -29,13 +29,13 @@ async def test_a_form_may_hold_its_utf_8_as_it_is(world: World) -> None:
     body = "q=Café+%C3%A9&source=en&target=fr"
 
     response = await world.client.post("/translate", content=body.encode(), headers=headers)
-    broken = await world.client.post("/translate", content=b"q=%FF", headers=headers)
+    raise_error = await world.client.post("/translate", content=b"q=%FF", headers=headers)
 
     assert response.json() == {"translatedText": "CAFÉ É"}
-    assert broken.status_code == 400
+    assert raise_error.status_code == 400
     crowded = await world.client.post("/translate", content=b"a&" * 10_001, headers=headers)
     assert crowded.status_code == 400
-    assert broken.json()["error"].startswith("body: is not a form in UTF-8")
+    assert raise_error.json()["error"].startswith("body: is not a form in UTF-8")
 
 
 async def test_a_list_gives_a_list(world: World) -> None:
@@ -121,10 +121,10 @@ async def test_overload_asks_to_come_back(world: World) -> None:
 
 
 async def test_a_fault_of_ours_is_not_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(request: Any) -> list[int]:
+    def raise_error(request: Any) -> list[int]:
         raise ZeroDivisionError("secret")
 
-    world.translator_engine.script = broken
+    world.translator_engine.script = raise_error
 
     response = await world.client.post("/translate", json={"q": "a", **EN_FR})
 

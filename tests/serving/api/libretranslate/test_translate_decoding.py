@@ -18,7 +18,7 @@ async def translate(world: World, **fields: Any) -> httpx.Response:
     return await world.client.post("/translate", content=json.dumps(body).encode())
 
 
-async def asked(world: World, **fields: Any) -> Any:
+async def requested_decoding(world: World, **fields: Any) -> Any:
     """Record what reaches the engine."""
     response = await translate(world, **fields)
     assert response.status_code == 200, response.text
@@ -26,7 +26,7 @@ async def asked(world: World, **fields: Any) -> Any:
 
 
 async def test_without_any_fields_decoding_is_greedy(world: World) -> None:
-    request = await asked(world)
+    request = await requested_decoding(world)
 
     assert request.beam is None
     assert request.sampling.is_greedy
@@ -55,11 +55,11 @@ async def test_without_any_fields_decoding_is_greedy(world: World) -> None:
     ],
 )
 async def test_beam_search(world: World, fields: dict[str, Any], beam: BeamParams) -> None:
-    assert (await asked(world, **fields)).beam == beam
+    assert (await requested_decoding(world, **fields)).beam == beam
 
 
 async def test_other_fields(world: World) -> None:
-    request = await asked(
+    request = await requested_decoding(
         world,
         bad_words='["a"]',
         max_new_tokens=9,
@@ -263,7 +263,7 @@ async def test_quality(world: World) -> None:
     score, p = round(0.04 + 0.79 * exp(-0.5), 4), round(exp(-0.5), 4)
     sentence = {"score": score, "words": ["A", "B"], "word_probabilities": [p, p]}
     assert one == {"score": score, "sentences": [sentence]}
-    assert [each["words"] for each in many["quality"][0]["sentences"]] == [["ONE."], ["TWO"]]
+    assert [item["words"] for item in many["quality"][0]["sentences"]] == [["ONE."], ["TWO"]]
     assert many["quality"][1] == {"score": None, "sentences": []}
     refused = await translate(world, quality=2)
     assert refused.status_code == 400 and refused.json()["error"].startswith("quality: ")

@@ -14,11 +14,11 @@ Made = Callable[[], AbstractAsyncContextManager[FastAPI]]
 
 
 @contextmanager
-def listening(made: Made) -> Iterator[str]:
+def listening(make_app: Made) -> Iterator[str]:
     """The URL of an application that is made, served and ended on its thread."""
     started: Future[uvicorn.Server] = Future()
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
-        run = pool.submit(asyncio.run, _serve(made, listener, started))
+        run = pool.submit(asyncio.run, _serve(make_app, listener, started))
         either: list[Future[Any]] = [started, run]
         wait(either, return_when=FIRST_COMPLETED)
         if run.done():
@@ -30,8 +30,10 @@ def listening(made: Made) -> Iterator[str]:
             run.result(timeout=30)
 
 
-async def _serve(made: Made, listener: socket.socket, started: "Future[uvicorn.Server]") -> None:
-    async with made() as app:
+async def _serve(
+    make_app: Made, listener: socket.socket, started: "Future[uvicorn.Server]"
+) -> None:
+    async with make_app() as app:
         server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error"))
         started.set_result(server)
         await server.serve([listener])

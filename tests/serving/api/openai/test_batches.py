@@ -41,7 +41,7 @@ def lines(*bodies: Any, url: str = "/v1/completions") -> bytes:
     return "\n".join(map(json.dumps, rows)).encode()
 
 
-async def ended(official: openai.AsyncOpenAI, batch_id: str) -> Any:
+async def wait_until_ended(official: openai.AsyncOpenAI, batch_id: str) -> Any:
     for _ in range(500):
         batch = await official.batches.retrieve(batch_id)
         if batch.status in ("completed", "failed", "expired", "cancelled"):
@@ -71,16 +71,16 @@ async def test_from_upload_to_results(official: openai.AsyncOpenAI, batch_world:
         completion_window="24h",
         metadata={"for": "test"},
     )
-    batch = await ended(official, batch.id)
+    batch = await wait_until_ended(official, batch.id)
     assert batch.output_file_id and batch.error_file_id and batch.request_counts
     good = await results(official, batch.output_file_id)
     bad = await results(official, batch.error_file_id)
 
     assert (batch.status, batch.metadata) == ("completed", {"for": "test"})
     assert (batch.request_counts.completed, batch.request_counts.failed) == (2, 3)
-    texts = [each["response"]["body"]["choices"][0]["text"] for each in good]
+    texts = [item["response"]["body"]["choices"][0]["text"] for item in good]
     assert texts == [" once upon a time", "B"]
-    params = [each["response"]["body"]["error"]["param"] for each in bad]
+    params = [item["response"]["body"]["error"]["param"] for item in bad]
     assert params == ["stream", "nonsense", "model"]
     requests = [*batch_world.generator_engine.requests, *batch_world.translator_engine.requests]
     assert {request.priority for request in requests} == {1000}
@@ -95,7 +95,7 @@ async def test_null_is_no_priority(official: openai.AsyncOpenAI, batch_world: Wo
     batch = await official.batches.create(
         input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
     )
-    await ended(official, batch.id)
+    await wait_until_ended(official, batch.id)
 
     requests = batch_world.generator_engine.requests
     assert sorted(request.priority for request in requests) == [1_000, 2_000]
@@ -114,7 +114,7 @@ async def test_it_waits_where_others_would_be_refused(
         input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
     )
 
-    assert (await ended(official, batch.id)).request_counts.completed == 1
+    assert (await wait_until_ended(official, batch.id)).request_counts.completed == 1
 
 
 async def test_lists_and_what_is_deleted(official: openai.AsyncOpenAI) -> None:
@@ -124,14 +124,14 @@ async def test_lists_and_what_is_deleted(official: openai.AsyncOpenAI) -> None:
     batch = await official.batches.create(
         input_file_id=files[0].id, endpoint="/v1/completions", completion_window="24h"
     )
-    failed = await ended(official, batch.id)
+    failed = await wait_until_ended(official, batch.id)
     await official.files.delete(files[0].id)
     listed = [file.id async for file in official.files.list(limit=1)]
     oldest_first = [file.id async for file in official.files.list(limit=1, order="asc")]
 
     assert failed.status == "failed" and failed.errors.data[0].line == 1
     assert listed == [files[2].id, files[1].id] and oldest_first == listed[::-1]
-    assert [each.id async for each in official.batches.list()] == [batch.id]
+    assert [item.id async for item in official.batches.list()] == [batch.id]
     with pytest.raises(openai.NotFoundError):
         await official.files.retrieve(files[0].id)
     with pytest.raises(openai.BadRequestError, match="it is failed"):

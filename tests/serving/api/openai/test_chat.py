@@ -100,7 +100,7 @@ async def test_reasoning_of_harmony_is_apart(harmony_world: World) -> None:
     streamed = (await chat(harmony_world, stream=True)).text
     said = whole["message"]
     assert (said["reasoning_content"], said["content"]) == ("Hm.", "Ay")
-    tokens = [each["token"] for each in whole["logprobs"]["content"]]
+    tokens = [item["token"] for item in whole["logprobs"]["content"]]
     assert tokens[:2] == ["A", "y"] and "".join(tokens) == "Ay"
     assert re.findall('"reasoning_content":"(.)"', streamed) == ["H", "m", "."]
 
@@ -188,8 +188,8 @@ async def test_what_the_template_writes(
 
 
 async def test_decoding_reaches_the_engine(chat_world: World) -> None:
-    asked = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_tokens": 2, "seed": 3}
-    response = await chat(chat_world, **asked, n=2, max_tokens=12, stop="upon", min_p=0.1)
+    request = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_tokens": 2, "seed": 3}
+    response = await chat(chat_world, **request, n=2, max_tokens=12, stop="upon", min_p=0.1)
 
     assert [c["message"]["content"] for c in response.json()["choices"]] == [" once "] * 2
     first, second = chat_world.generator_engine.requests

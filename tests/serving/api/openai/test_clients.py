@@ -43,12 +43,16 @@ async def test_langchain(url: str) -> None:
         pieces = [piece.content async for piece in chat.astream("Well?")]
         scored = await chat.bind(logprobs=True).ainvoke("Well?")
         called = await chat.bind_tools(TOOLS).ainvoke("Paris?")
-        told = {"role": "tool", "content": "warm", "tool_call_id": called.tool_calls[0]["id"]}
-        after = await chat.ainvoke([("user", "Paris?"), called, told])
+        description = {
+            "role": "tool",
+            "content": "warm",
+            "tool_call_id": called.tool_calls[0]["id"],
+        }
+        after = await chat.ainvoke([("user", "Paris?"), called, description])
         by_responses = package.ChatOpenAI(model="story", use_responses_api=True, **options)
         call = await by_responses.bind_tools(TOOLS).ainvoke("Paris?")
-        told = {"role": "tool", "content": "warm", "tool_call_id": call.tool_calls[0]["id"]}
-        after_items = await by_responses.ainvoke([("user", "Paris?"), call, told])
+        description = {"role": "tool", "content": "warm", "tool_call_id": call.tool_calls[0]["id"]}
+        after_items = await by_responses.ainvoke([("user", "Paris?"), call, description])
         translated = await package.ChatOpenAI(model="shout:fr", **options).ainvoke("Go on.")
         with pytest.raises(openai.NotFoundError):
             await package.ChatOpenAI(model="nobody", **options).ainvoke("Well?")
@@ -58,7 +62,7 @@ async def test_langchain(url: str) -> None:
     assert len(scored.response_metadata["logprobs"]["content"]) == len(TEXT) + 1
     assert [(call["name"], call["args"]) for call in called.tool_calls] == WEATHER_IN
     assert after.content == after_items.text == TEXT
-    assert [(each["name"], each["args"]) for each in call.tool_calls] == WEATHER_IN
+    assert [(tool_call["name"], tool_call["args"]) for tool_call in call.tool_calls] == WEATHER_IN
     assert translated.content == "GO ON."
 
 

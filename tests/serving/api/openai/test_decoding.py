@@ -19,7 +19,7 @@ async def complete(world: World, **fields: Any) -> httpx.Response:
     return await world.client.post("/v1/completions", json=body)
 
 
-async def asked(world: World, **fields: Any) -> Any:
+async def requested_decoding(world: World, **fields: Any) -> Any:
     """Record what reaches the engine."""
     response = await complete(world, **fields)
     assert response.status_code == 200, response.text
@@ -37,7 +37,7 @@ async def asked(world: World, **fields: Any) -> Any:
 async def test_processor_fields(
     world: World, field: str, value: Any, name: str, expected: Any
 ) -> None:
-    request = await asked(world, **{field: value})
+    request = await requested_decoding(world, **{field: value})
 
     assert getattr(request.processors, name) == expected
 
@@ -55,13 +55,13 @@ async def test_processor_fields(
     ],
 )
 async def test_other_fields(world: World, field: str, value: Any, name: str, expected: Any) -> None:
-    request = await asked(world, **{field: value})
+    request = await requested_decoding(world, **{field: value})
 
     assert getattr(request, name) == expected
 
 
 async def test_bad_words_are_banned_with_and_without_a_space(world: World) -> None:
-    request = await asked(world, bad_words=["a"])
+    request = await requested_decoding(world, bad_words=["a"])
 
     assert [len(word) for word in request.processors.bad_words] == [1, 2]
 
@@ -83,7 +83,7 @@ async def test_bad_words_are_banned_with_and_without_a_space(world: World) -> No
     ],
 )
 async def test_beam_search(world: World, fields: dict[str, Any], beam: BeamParams) -> None:
-    request = await asked(world, **fields)
+    request = await requested_decoding(world, **fields)
 
     assert request.beam == beam
     assert request.sampling.temperature == 0
@@ -141,14 +141,14 @@ async def test_what_is_no_hypothesis_has_no_score(world: World) -> None:
     ids=str,
 )
 async def test_structured_output(world: World, fields: dict[str, Any]) -> None:
-    assert (await asked(world, **fields)).constraint is not None
+    assert (await requested_decoding(world, **fields)).constraint is not None
 
 
 @pytest.mark.parametrize(
     "fields", [{"response_format": {"type": "text"}}, {"guided_json": None}, {}], ids=str
 )
 async def test_no_structure(world: World, fields: dict[str, Any]) -> None:
-    assert (await asked(world, **fields)).constraint is None
+    assert (await requested_decoding(world, **fields)).constraint is None
 
 
 async def test_scoring_a_prompt_as_lm_eval_does(world: World) -> None:

@@ -27,7 +27,7 @@ TALK: Any = [{"role": "user", "content": "Well?"}]
 
 
 @pytest.fixture(scope="module")
-def scripted(tokenizer: Tokenizer) -> Iterator[tuple[str, World]]:
+def scripted_client(tokenizer: Tokenizer) -> Iterator[tuple[str, World]]:
     """Where a world listens, and what is told of its engines."""
     worlds: list[World] = []
 
@@ -42,8 +42,8 @@ def scripted(tokenizer: Tokenizer) -> Iterator[tuple[str, World]]:
 
 
 @pytest.fixture
-def client(scripted: tuple[str, World]) -> Iterator[openai.OpenAI]:
-    url, world = scripted
+def client(scripted_client: tuple[str, World]) -> Iterator[openai.OpenAI]:
+    url, world = scripted_client
     with openai.OpenAI(base_url=url, api_key="x", max_retries=2) as client:
         yield client
     world.generator_engine.refusal = None
@@ -59,14 +59,14 @@ def client(scripted: tuple[str, World]) -> Iterator[openai.OpenAI]:
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_are_its_own_and_are_tried_again_when_they_say(
-    scripted: tuple[str, World],
+    scripted_client: tuple[str, World],
     client: openai.OpenAI,
     error: Exception,
     expected: type[openai.APIStatusError],
     attempts: int,
     stream: bool,
 ) -> None:
-    _, world = scripted
+    _, world = scripted_client
     asked: list[float] = []
 
     def refuse(*_: Any) -> None:
@@ -87,9 +87,9 @@ def test_errors_are_its_own_and_are_tried_again_when_they_say(
     [EngineStopped("stopping"), OutOfMemory("full"), DeadlineExceeded(1), ValueError("a bug")],
 )
 def test_what_is_not_the_clients_fault_is_told_as_the_servers(
-    scripted: tuple[str, World], client: openai.OpenAI, error: Exception
+    scripted_client: tuple[str, World], client: openai.OpenAI, error: Exception
 ) -> None:
-    scripted[1].generator_engine.refusal = error
+    scripted_client[1].generator_engine.refusal = error
     with pytest.raises(openai.InternalServerError) as caught:
         client.with_options(max_retries=0).completions.create(model="story", prompt="a")
 
@@ -98,9 +98,9 @@ def test_what_is_not_the_clients_fault_is_told_as_the_servers(
 
 
 def test_what_is_refused_once_is_answered_in_the_end(
-    scripted: tuple[str, World], client: openai.OpenAI
+    scripted_client: tuple[str, World], client: openai.OpenAI
 ) -> None:
-    _, world = scripted
+    _, world = scripted_client
     refusals: list[Exception] = [Overloaded(9, retry_after_seconds=0.15)] * 2
 
     def check_room(*_: Any) -> None:
@@ -126,8 +126,8 @@ def test_wrong_requests_name_their_field(client: openai.OpenAI) -> None:
     assert (unknown.value.param, unknown.value.code) == ("model", "model_not_found")
 
 
-def test_late_failures_raise(scripted: tuple[str, World], client: openai.OpenAI) -> None:
-    _, world = scripted
+def test_late_failures_raise(scripted_client: tuple[str, World], client: openai.OpenAI) -> None:
+    _, world = scripted_client
     world.generator_engine.fails_after = 3
     try:
         with pytest.raises(openai.APIError, match="engine failed") as caught:

@@ -75,7 +75,7 @@ async def test_a_whole_answer(responses: Any, chat_world: World, tokenizer: Toke
 @pytest.mark.parametrize("fields", [{}, {"max_output_tokens": 5}])
 async def test_streamed_is_whole(responses: Any, fields: dict[str, Any]) -> None:
     whole = await responses.create(**ASKED, **fields)
-    events = [each async for each in await responses.create(**ASKED, **fields, stream=True)]
+    events = [item async for item in await responses.create(**ASKED, **fields, stream=True)]
 
     status = "incomplete" if fields else "completed"
     kinds = [event.type.removeprefix("response.") for event in events]
@@ -98,7 +98,7 @@ async def test_a_conversation_goes_on(
     responses: Any, chat_world: World, tokenizer: Tokenizer
 ) -> None:
     first = await responses.create(**ASKED)
-    parts = [{"type": "input_text", "text": each} for each in ("And", "then?")]
+    parts = [{"type": "input_text", "text": item} for item in ("And", "then?")]
     said = [{"role": "user", "content": "Well?"}, *first.output, {"role": "user", "content": parts}]
     await responses.create(model="story", input=said)
 
@@ -159,8 +159,8 @@ async def test_a_late_failure_raises(responses: Any, chat_world: World) -> None:
 
 
 async def test_translators_answer(world: World) -> None:
-    asked = {"model": "shout:fr", "input": "A dog runs. It is small.", "instructions": "Do."}
-    for answer in await whole_and_streamed(responses_of(world), **asked):
+    request = {"model": "shout:fr", "input": "A dog runs. It is small.", "instructions": "Do."}
+    for answer in await whole_and_streamed(responses_of(world), **request):
         assert answer.output_text == "A DOG RUNS. IT IS SMALL."
     refused = await ask(world, model="shout:fr", text={"format": {"type": "json_object"}})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "text")

@@ -55,21 +55,21 @@ async def test_token_ids(
         fields = {"logprobs": True}
     whole, pieces = await whole_and_streamed(chat_world, path, return_token_ids=True, **fields)
 
-    [given] = {request.prompt_ids for request in chat_world.generator_engine.requests}
-    prompt_ids = [BOS, *given] if path == PATHS[0] else [*given]
+    [value] = {request.prompt_ids for request in chat_world.generator_engine.requests}
+    prompt_ids = [BOS, *value] if path == PATHS[0] else [*value]
     expected = tokenizer.encode(text) + [EOS] * is_stopped
     assert [choice["token_ids"] for choice in whole["choices"]] == [expected] * fields.get("n", 1)
     for index, choice in enumerate(whole["choices"]):
-        mine = [each for each in pieces if each["choices"][0]["index"] == index]
-        sent = [token_id for each in mine for token_id in each["choices"][0]["token_ids"]]
+        mine = [item for item in pieces if item["choices"][0]["index"] == index]
+        sent = [token_id for item in mine for token_id in item["choices"][0]["token_ids"]]
         assert sent == choice["token_ids"]
-        assert "".join(text_of(each["choices"][0]) for each in mine) == text_of(choice)
+        assert "".join(text_of(item["choices"][0]) for item in mine) == text_of(choice)
         if path == PATHS[0]:
-            holders, answer = [each["choices"][0] for each in mine], choice
+            holders, answer = [item["choices"][0] for item in mine], choice
         else:
             holders, answer = mine, whole
         assert answer["prompt_token_ids"] == holders[0]["prompt_token_ids"] == prompt_ids
-        assert not any("prompt_token_ids" in each for each in holders[1:])
+        assert not any("prompt_token_ids" in item for item in holders[1:])
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -87,8 +87,8 @@ async def test_ids_of_several_prompts(chat_world: World, tokenizer: Tokenizer) -
         chat_world, path, prompt=[5, 6], echo=True, return_token_ids=True
     )
 
-    told = [choice["prompt_token_ids"] for choice in whole["choices"]]
-    assert told == [[BOS, *tokenizer.encode(prompt)] for prompt in prompts]
+    items = [choice["prompt_token_ids"] for choice in whole["choices"]]
+    assert items == [[BOS, *tokenizer.encode(prompt)] for prompt in prompts]
     [choice] = of_ids["choices"]
     assert choice["prompt_token_ids"] == [5, 6]
     assert choice["token_ids"] == [*tokenizer.encode(TEXT), EOS]
@@ -115,7 +115,7 @@ async def test_the_text_that_ends_an_answer(chat_world: World, path: str) -> Non
                 chat_world, path, stop=stop, include_stop_str_in_output=includes
             )
             assert text_of(whole["choices"][0]) == text, stop
-            assert "".join(text_of(each["choices"][0]) for each in pieces) == text
+            assert "".join(text_of(piece["choices"][0]) for piece in pieces) == text
             assert whole["choices"][0]["finish_reason"] == "stop"
 
 

@@ -87,10 +87,10 @@ async def test_refusals(
 
 
 async def test_what_is_told_of_a_model(world: World) -> None:
-    told = (await world.client.get("/v1/models/shout")).json()
+    answer = (await world.client.get("/v1/models/shout")).json()
 
-    assert (told["max_model_len"], told["max_source_tokens"]) == (128, 64)
-    assert (told["precision"], told["architecture"]) == ("fp32", "fake")
+    assert (answer["max_model_len"], answer["max_source_tokens"]) == (128, 64)
+    assert (answer["precision"], answer["architecture"]) == ("fp32", "fake")
 
 
 @pytest.mark.parametrize("name", ["shout:xx", "shout:", "story:fr", "story/fr"])

@@ -135,7 +135,7 @@ async def test_a_model_of_several_languages_wants_to_know_which(tokenizer: Token
     codes = ("en", "fr", "de")
     async with made_world(tokenizer, source_languages=codes, target_languages=codes) as world:
         unknown = await ask(world, "completions")
-        asked = [
+        items = [
             await ask(world, "completions", prompt="Der Hund und die Katze.", **fields)
             for fields in ({"model": "shout:fr"}, {"target_language": "en"})
         ]
@@ -144,5 +144,5 @@ async def test_a_model_of_several_languages_wants_to_know_which(tokenizer: Token
     message = unknown.json()["error"]["message"]
     assert unknown.status_code == 400
     assert "en, fr, de" in message and "target_language" in message
-    assert [answer.status_code for answer in asked] == [200, 200]
+    assert [answer.status_code for answer in items] == [200, 200]
     assert described.json()["id"] == "shout"

@@ -22,7 +22,7 @@ async def test_a_browser_may_run_only_what_is_here(world: World, path: str) -> N
         part.split(" ", 1) for part in response.headers["content-security-policy"].split("; ")
     )
     assert policy["default-src"] == "'none'"
-    assert {policy[f"{each}-src"] for each in ("script", "style", "img", "connect")} == {"'self'"}
+    assert {policy[f"{item}-src"] for item in ("script", "style", "img", "connect")} == {"'self'"}
     assert response.headers["x-content-type-options"] == "nosniff"
 
 

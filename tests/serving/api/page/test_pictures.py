@@ -65,9 +65,9 @@ def test_each_word_lights_up_what_it_looks_at(
 
     plain, words = levels(page), page.all("#caption .word")
     words[0].send_keys(Keys.END)
-    [found] = expected["attention"]
-    begins = [i for i, token in enumerate(found["row_tokens"]) if token.startswith(" ")]
-    weights = np.mean(found["weights"][0][0][begins[-1] :], axis=0)[1:]  # after a class token
+    [result] = expected["attention"]
+    begins = [i for i, token in enumerate(result["row_tokens"]) if token.startswith(" ")]
+    weights = np.mean(result["weights"][0][0][begins[-1] :], axis=0)[1:]  # after a class token
     row, column = divmod(int(weights.argmax()), 5)
     said = f"“{words[-1].text}” looks most at row {row + 1}, column {column + 1}: "
     assert len(words) > 1
@@ -90,7 +90,7 @@ def test_what_is_no_picture_is_said_in_words(page: Page, photo: Path) -> None:
     files[1].write_text("<svg/>")
     Image.open(photo).save(files[2], "BMP")  # which the browser can read
     says = [f"{file.name} cannot be read as PNG, JPEG, WebP or GIF." for file in files[:2]]
-    says.append("No picture in PNG, JPEG, WEBP, GIF can be read of it: ")
+    says.append("The message: no picture in PNG, JPEG, WEBP, GIF can be read of it: ")
     for file, message in zip(files, says, strict=True):
         page.at("picture-file").send_keys(str(file))
         page.until(partial(says_in_error, page, message))

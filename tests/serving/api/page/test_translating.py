@@ -48,8 +48,8 @@ def test_words_are_worked_on_by_the_keyboard_alone(page: Page) -> None:
 
 
 def test_words_are_coloured_by_their_probabilities(page: Page, server_url: str) -> None:
-    asked = {"q": SENTENCES, "source": "en", "target": "fr", "quality": True}
-    quality = httpx.post(f"{server_url}/translate", json=asked, timeout=SECONDS).json()["quality"]
+    request = {"q": SENTENCES, "source": "en", "target": "fr", "quality": True}
+    quality = httpx.post(f"{server_url}/translate", json=request, timeout=SECONDS).json()["quality"]
     page.translate(SENTENCES)
 
     page.at("show-quality").click()
@@ -68,8 +68,8 @@ def test_the_attention_of_all_words_is_a_table(page: Page) -> None:
     page.all("#grid-details summary")[0].send_keys(Keys.ENTER)
     page.until(lambda: page.all("#grid table"))
 
-    assert [each.text for each in page.all("#grid thead th")][:2] == ["A", "dog"]
-    words = [each.text for each in page.all("#grid tbody th")]
+    assert [element.text for element in page.all("#grid thead th")][:2] == ["A", "dog"]
+    words = [element.text for element in page.all("#grid tbody th")]
     assert words[:2] == ["Un", "chien"]
     for row in page.all("#grid tbody tr"):
         weights = [float(page.style_of(cell, "--weight")) for cell in cells_of(row)]
@@ -91,15 +91,15 @@ def test_a_screen_reader_reads_the_attention_as_a_table(page: Page) -> None:
     page.until(lambda: page.all("#grid table"))
 
     nodes = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    told = [
+    items = [
         (node["role"]["value"], node.get("name", {}).get("value", ""))
         for node in nodes
         if not node["ignored"]
     ]
-    assert ("columnheader", "dog") in told
-    assert ("rowheader", "chien") in told
-    assert "table" in {role for role, _ in told}
-    cells = [name for role, name in told if role in ("cell", "gridcell") and name]
+    assert ("columnheader", "dog") in items
+    assert ("rowheader", "chien") in items
+    assert "table" in {role for role, _ in items}
+    cells = [name for role, name in items if role in ("cell", "gridcell") and name]
     assert all(re.fullmatch(r"\d+\s%", name) for name in cells)
     assert len(cells) == len(page.all("#grid td[data-text]"))
 
@@ -108,7 +108,7 @@ def test_a_screen_reader_reads_the_attention_as_a_table(page: Page) -> None:
 def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page, text: str) -> None:
     before = page.translate(text)
     first, second = before.split(". ")
-    [word] = [each for each in page.all(".word") if each.text == "hommes"]
+    [word] = [element for element in page.all(".word") if element.text == "hommes"]
     word.click()
     page.until(lambda: page.all("#alternatives button"))
     offered = page.all("#alternatives button")[0]
@@ -124,7 +124,7 @@ def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page, text: str)
 def test_words_light_up_where_they_stand(page: Page) -> None:
     """The marks lie behind the text, and scroll with it."""
     page.translate(SENTENCES + "\n\n" + "A dog runs. " * 60 + "A cat sleeps.")
-    words = [each for each in page.all(".word") if each.text == "chat"]
+    words = [element for element in page.all(".word") if element.text == "chat"]
     page.run("arguments[0].scrollIntoView()", words[-1])
     words[-1].send_keys("")
     page.until(lambda: page.at("attention-status").text.startswith("chat: cat "))
@@ -159,10 +159,10 @@ def test_history_is_kept_in_the_browser_and_can_be_forgotten(page: Page, server_
         page.translate(text)
     page.open(server_url)
     page.run("arguments[0].open = true", page.all("#translate details:has(#translate-history)")[0])
-    kept = page.all("#translate-history button")
-    assert [each.text for each in kept] == ["Two men are talking.", "A dog runs."]
+    unchanged = page.all("#translate-history button")
+    assert [item.text for item in unchanged] == ["Two men are talking.", "A dog runs."]
 
-    kept[1].click()
+    unchanged[1].click()
     assert page.at("text").get_attribute("value") == "A dog runs."
     assert page.at("source").get_attribute("value") == "en"
     page.until(lambda: page.at("translate-status").get_attribute("textContent"))
@@ -214,11 +214,11 @@ def test_a_document_that_cannot_be_is_told_of(page: Page, tmp_path: Path) -> Non
     (tmp_path / "day.xyz").write_text("A day.")
     page.at("file").send_keys(str(tmp_path / "day.xyz"))
     page.until(lambda: page.all("#documents .error"))
-    assert "The file is of no known format" in page.all("#documents .error")[0].text
+    assert "The file: is of no known format" in page.all("#documents .error")[0].text
 
     (tmp_path / "day.docx").write_bytes(b"garbage")
     page.at("file").send_keys(str(tmp_path / "day.docx"))
     page.until(lambda: len(page.all("#documents .error")) == 2)
     line = page.all("#documents li")[0].text
     assert line.startswith("day.docx")
-    assert "The file is damaged, or not what its name says" in line and "source" not in line
+    assert "The file: is damaged, or not what its name says" in line and "source" not in line

@@ -31,7 +31,7 @@ def test_tabs_by_the_keyboard_models_and_load(page: Page) -> None:
     assert len(page.all("#charts svg")) == len(page.all("#charts .card"))
 
     page.focused().send_keys(Keys.ARROW_LEFT)
-    names = [each.text for each in page.all("#cards h2")]
+    names = [element.text for element in page.all("#cards h2")]
     assert {"transformer-en-fr", "llama-en", "far-german"} <= {*names}
 
 
@@ -55,7 +55,7 @@ def test_texts_are_compared(page: Page) -> None:
     page.at("compared").send_keys("two cats\na dog\n\na bird")
     page.all("#compare button[type=submit]")[0].click()
     page.until(lambda: page.all("#similar li"))
-    lines = [each.text.split("\n") for each in page.all("#similar li")]
+    lines = [element.text.split("\n") for element in page.all("#similar li")]
     assert lines[0] == ["1.000", "a dog"] and {line[1] for line in lines} == {
         *("two cats", "a dog", "a bird")
     }
@@ -64,13 +64,13 @@ def test_texts_are_compared(page: Page) -> None:
 
 @pytest.mark.parametrize("language", ["curl", "Python"])
 def test_what_a_program_asks_is_answered_as_on_the_page(page: Page, language: str) -> None:
-    shown = page.translate("It's a dog that runs. <the file in base64>")
+    displayed = page.translate("It's a dog that runs. <the file in base64>")
     page.run("arguments[0].open = true", page.all("#translate .snippet")[0])
     Select(page.all("#translate .snippet select")[0]).select_by_visible_text(language)
     code = page.all("#translate .snippet pre")[0].text
     command = ["bash", "-c", code] if language == "curl" else [sys.executable, "-c", code]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert json.loads(answer)["translatedText"] == shown
+    assert json.loads(answer)["translatedText"] == displayed
 
 
 @pytest.mark.parametrize("tab", TABS)
@@ -78,15 +78,17 @@ def test_each_tab_shows_how_a_program_asks(page: Page, tab: str) -> None:
     page.tab(tab)
     page.run("for (const each of document.querySelectorAll('.snippet')) each.open = true")
     codes = page.all(f"#{tab} .snippet pre")
-    page.until(lambda: all(each.text.startswith("curl http") for each in codes))
+    page.until(lambda: all(code.text.startswith("curl http") for code in codes))
     assert codes
 
 
 def test_a_model_shows_its_card(page: Page) -> None:
     page.tab("models")
-    [card] = [each for each in page.all("#cards .card") if "transformer-en-fr\n" in each.text]
+    [card] = [
+        element for element in page.all("#cards .card") if "transformer-en-fr\n" in element.text
+    ]
     card.find_element("css selector", "summary").click()
-    page.until(lambda: "Licence" in [each.text for each in page.all(".about h4")])
+    page.until(lambda: "Licence" in [element.text for element in page.all(".about h4")])
     assert page.all(".about table")
     assert page.all(".about img") == []
 

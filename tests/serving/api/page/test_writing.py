@@ -22,7 +22,7 @@ def test_markup_stays_text(page: Page) -> None:
 
     assert page.all("#written .who")[0].text == MARKUP
     assert page.all("main img") == []
-    assert "dog" not in [each.text for each in page.all("main b")]
+    assert "dog" not in [element.text for element in page.all("main b")]
     assert page.driver.title == "Attendant"
 
 
@@ -45,7 +45,7 @@ def test_chats_go_on(page: Page) -> None:
     page.set_parameter("max_tokens", "8")
     for number in (1, 2):
         page.write("imported-llama", f"Hello {number}")
-        said = [each.text.strip() for each in page.all("#written .who")]
+        said = [element.text.strip() for element in page.all("#written .who")]
         assert said == ["You:", "Model:"] * number
     assert page.at("write-error").text == ""
 
@@ -60,7 +60,7 @@ def test_enter_sends_a_message_and_shift_enter_breaks_its_line(page: Page) -> No
     page.until(lambda: page.at("again").is_displayed())
 
     assert page.at("prompt").get_attribute("value") == ""
-    assert [each.text.strip() for each in page.all("#written .who")] == ["You:", "Model:"]
+    assert [element.text.strip() for element in page.all("#written .who")] == ["You:", "Model:"]
 
 
 def test_a_question_can_be_asked_again_or_changed(page: Page) -> None:
@@ -68,7 +68,7 @@ def test_a_question_can_be_asked_again_or_changed(page: Page) -> None:
     page.write("imported-llama", "Hello")
     page.at("again").click()
     page.until(lambda: page.at("again").is_displayed())
-    assert [each.text.strip() for each in page.all("#written .who")] == ["You:", "Model:"]
+    assert [element.text.strip() for element in page.all("#written .who")] == ["You:", "Model:"]
     assert page.at("copy-answer").is_displayed() and page.at("copy-answer").is_enabled()
 
     page.at("edit").click()
@@ -79,7 +79,7 @@ def test_a_question_can_be_asked_again_or_changed(page: Page) -> None:
 def test_only_models_that_write_are_offered(page: Page, server_url: str) -> None:
     models = httpx.get(f"{server_url}/v1/models").json()["data"]
     page.tab("write")
-    offered = [each.get_attribute("value") for each in page.all("#writer option")]
+    offered = [element.get_attribute("value") for element in page.all("#writer option")]
     writers = [model for model in models if model["task"] == "generate"]
     assert offered == [model["id"] for model in writers if not model["picture"]]
     assert len(offered) < len(models)
@@ -116,16 +116,16 @@ def test_a_chat_that_is_refused_can_be_sent_again(page: Page) -> None:
 def test_all_parameters_can_be_set(page: Page, server_url: str) -> None:
     schemas = httpx.get(f"{server_url}/openapi.json").json()["components"]["schemas"]
     page.set_parameter("n", "2")
-    offered = {each.get_attribute("for") for each in page.all("#write .fields label")}
+    offered = {element.get_attribute("for") for element in page.all("#write .fields label")}
     declared = schemas["CompletionBody"]["properties"] | schemas["ChatBody"]["properties"]
     with_effect = {n for n, told in declared.items() if "Without effect" not in told["description"]}
     assert offered == with_effect - SET_BY_THE_PAGE
-    assert all(each.text for each in page.all("#parameters div:not([hidden]) small"))
+    assert all(element.text for element in page.all("#parameters div:not([hidden]) small"))
 
     page.set_parameter("logit_bias", '{"5": -100}')
     page.write("llama-en", "It was")
     assert page.at("write-error").text == ""
-    assert [each.text for each in page.all("#written .who")] == ["It was"] * 2
+    assert [element.text for element in page.all("#written .who")] == ["It was"] * 2
 
 
 def test_errors_are_shown_in_words(page: Page) -> None:

@@ -21,7 +21,7 @@ _TOKENIZER = {
 }
 
 
-def made(folder: Path) -> tuple[PreTrainedModel, Path, Path]:
+def make_llama(folder: Path) -> tuple[PreTrainedModel, Path, Path]:
     """The model, the folder it lies in, and its bundle."""
     model = random_model("smollm2", vocab_size=VOCAB_SIZE, max_position_embeddings=CONTEXT)
     theirs = save(model, folder / "theirs")

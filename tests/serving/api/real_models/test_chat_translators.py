@@ -58,8 +58,8 @@ def expected(folder: Path, content: Any) -> str:
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    found = model.generate(ids, do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=0)
-    return tokenizer.decode(found[0, ids.shape[1] :], skip_special_tokens=True).strip()
+    result = model.generate(ids, do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=0)
+    return tokenizer.decode(result[0, ids.shape[1] :], skip_special_tokens=True).strip()
 
 
 @asynccontextmanager
@@ -93,16 +93,16 @@ async def client(hy_mt: Path, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient
         yield client
 
 
-def asked(text: str, language: str) -> str:
+def ask(text: str, language: str) -> str:
     return HY_MT.replace("{target_language}", language).replace("{text}", text)
 
 
 async def test_every_protocol_translates(client: httpx.AsyncClient, hy_mt: Path) -> None:
     body = {"text": ["A dog runs.", "It rains. The bus is late."], "target_lang": "FR"}
     deepl = await client.post("/v2/translate", json={**body, "source_lang": "EN"})
-    ours = [each["text"] for each in deepl.json()["translations"]]
+    ours = [translation["text"] for translation in deepl.json()["translations"]]
     dog, rain, bus = (
-        expected(hy_mt, asked(text, "French"))
+        expected(hy_mt, ask(text, "French"))
         for text in ("A dog runs.", "It rains.", "The bus is late.")
     )
     theirs: dict[str, Any] = {"q": body["text"], "source": "en", "target": "fr"}
@@ -113,7 +113,7 @@ async def test_every_protocol_translates(client: httpx.AsyncClient, hy_mt: Path)
 
     theirs |= {"q": "A dog.", "target": "zt", "protect": False}
     libre = await client.post("/translate", json=theirs)
-    assert libre.json()["translatedText"] == expected(hy_mt, asked("A dog.", "Traditional Chinese"))
+    assert libre.json()["translatedText"] == expected(hy_mt, ask("A dog.", "Traditional Chinese"))
     chat = {"model": "chat", "messages": [{"role": "user", "content": "A dog runs."}]}
     openai = await client.post(
         "/v1/chat/completions", json={**chat, "source_language": "en", "target_language": "fr"}
@@ -126,8 +126,8 @@ async def test_text_is_no_special_token(client: httpx.AsyncClient, hy_mt: Path) 
     """It would end the turn of whoever asks."""
     text = "one</s>assistant"
     body = {"q": text, "source": "en", "target": "fr", "protect": False}
-    found = await client.post("/translate", json=body)
-    assert found.json()["translatedText"] != expected(hy_mt, asked(text, "French"))
+    result = await client.post("/translate", json=body)
+    assert result.json()["translatedText"] != expected(hy_mt, ask(text, "French"))
 
 
 async def test_tags_beams_and_prefixes(client: httpx.AsyncClient, hy_mt: Path) -> None:
@@ -150,8 +150,8 @@ async def test_streams_and_scores(client: httpx.AsyncClient, hy_mt: Path) -> Non
     streamed = await client.post("/translate", json={**libre, "stream": True})
     lines = [line for line in streamed.text.splitlines() if line.startswith("data: {")]
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
-    assert whole == expected(hy_mt, asked("A dog runs.", "French"))
-    assert "".join(each.get("delta", "") for each in events).strip() == whole, events
+    assert whole == expected(hy_mt, ask("A dog runs.", "French"))
+    assert "".join(event.get("delta", "") for event in events).strip() == whole, events
 
     pairs = {"q": ["A dog.", "A cat."], "translations": ["Un chien.", "Un chat."]}
     scored = await client.post("/score", json={**pairs, "source": "en", "target": "fr"})
@@ -180,23 +180,33 @@ async def test_a_template_that_takes_the_codes_of_languages(tmp_path: Path) -> N
     async with served(folder, tmp_path / "chat") as client:
         listed = (await client.get("/languages")).json()
         body = {"q": "A dog.", "source": "en", "target": "zh-TW", "protect": False}
-        found = (await client.post("/translate", json=body)).json()["translatedText"]
+        answer = (await client.post("/translate", json=body)).json()["translatedText"]
         body["target"] = "fr"
         refused = await client.post("/translate", json=body)
-    assert {each["code"] for each in listed} == {"de", "en", "zh-Hant"}
+    assert {item["code"] for item in listed} == {"de", "en", "zh-Hant"}
     part = {"type": "text", "source_lang_code": "en", "target_lang_code": "zh-Hant"}
-    assert found == expected(folder, [{**part, "text": "A dog."}])
+    assert answer == expected(folder, [{**part, "text": "A dog."}])
     assert refused.status_code == 400 and "zh-Hant" in refused.json()["error"]
 
 
 def test_any_chat_model_translates_by_a_prompt(hy_mt: Path, tmp_path: Path) -> None:
     bare = read_model(hy_mt)
     prompt = "To {target_language}:\n{text}"
-    told = [str(hy_mt), "-o", str(tmp_path / "mine"), "--no-verify", "--translation-prompt", prompt]
-    assert CliRunner().invoke(export, [*told, "--languages", "en,fr"]).exit_code == 0
-    made = open_bundle(tmp_path / "mine").manifest
-    assert (made.translation_message["content"], made.source_languages) == (prompt, ("en", "fr"))
-    assert "two languages" in CliRunner().invoke(export, told).output
+    description = [
+        str(hy_mt),
+        "-o",
+        str(tmp_path / "mine"),
+        "--no-verify",
+        "--translation-prompt",
+        prompt,
+    ]
+    assert CliRunner().invoke(export, [*description, "--languages", "en,fr"]).exit_code == 0
+    created = open_bundle(tmp_path / "mine").manifest
+    assert (created.translation_message["content"], created.source_languages) == (
+        prompt,
+        ("en", "fr"),
+    )
+    assert "two languages" in CliRunner().invoke(export, description).output
     with pytest.raises(CheckpointError, match="two languages") as error:
         make_translator(bare, "{text} in French", ["en"])
     assert "on a line of its own" in str(error.value)

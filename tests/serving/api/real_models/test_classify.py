@@ -22,40 +22,40 @@ async def world(tmp_path: Path, tokenizer: Tokenizer) -> AsyncIterator[World]:
         yield world
 
 
-async def asked(world: World, path: str, **fields: Any) -> Any:
+async def ask(world: World, path: str, **fields: Any) -> Any:
     response = await world.client.post(path, json=fields)
     assert response.status_code == 200, response.text
     return response.json()
 
 
 async def test_parts_of_texts_are_labelled(world: World) -> None:
-    found = await asked(world, "/v1/classify", model="tagger", input=TEXTS)
-    TypeAdapter(Classes).validate_python(found)
-    for text, each in zip(TEXTS, found["data"], strict=True):
+    result = await ask(world, "/v1/classify", model="tagger", input=TEXTS)
+    TypeAdapter(Classes).validate_python(result)
+    for text, each in zip(TEXTS, result["data"], strict=True):
         assert each["entities"]
         for entity in each["entities"]:
             assert entity["text"] == text[entity["start"] : entity["end"]]
             assert entity["label"] in ("PER", "LOC") and 0.2 < entity["score"] < 1
-    alone = await asked(world, "/classify", model="tagger", input=TEXTS[2])
-    assert alone["data"][0]["entities"] == found["data"][2]["entities"]
+    alone = await ask(world, "/classify", model="tagger", input=TEXTS[2])
+    assert alone["data"][0]["entities"] == result["data"][2]["entities"]
     fields = {"model": "tagger", "input": "x" * 100, "truncate_prompt_tokens": 10}
-    [cut] = (await asked(world, "/v1/classify", **fields))["data"]
+    [cut] = (await ask(world, "/v1/classify", **fields))["data"]
     assert max(entity["end"] for entity in cut["entities"]) <= 8
 
 
 async def test_masks_are_filled(world: World) -> None:
     texts = ["A <mask> dog", "<mask><mask>"]
     fields = {"model": "masked", "input": texts, "top_k": 3}
-    found = await asked(world, "/v1/fill-mask", **fields)
-    TypeAdapter(FilledTexts).validate_python(found)
-    [one], two = (each["masks"] for each in found["data"])
+    result = await ask(world, "/v1/fill-mask", **fields)
+    TypeAdapter(FilledTexts).validate_python(result)
+    [one], two = (item["masks"] for item in result["data"])
     assert [len(words) for words in (one, *two)] == [3, 3, 3]
     assert one == sorted(one, key=lambda word: -word["score"])
     for word in one:
         assert word["sequence"] == f"A {word['token_str']} dog"
     assert two[0][0]["sequence"] == f"{two[0][0]['token_str']}<mask>"
-    ids = (await asked(world, "/tokenize", model="masked", prompt=texts[0]))["tokens"]
-    by_ids = await asked(world, "/v1/fill-mask", model="masked", input=ids)
+    ids = (await ask(world, "/tokenize", model="masked", prompt=texts[0]))["tokens"]
+    by_ids = await ask(world, "/v1/fill-mask", model="masked", input=ids)
     assert len(by_ids["data"][0]["masks"][0]) == 5 and by_ids["data"][0]["masks"][0][:3] == one
 
 
@@ -72,8 +72,8 @@ WRONG: list[tuple[str, str, Any, str]] = [
 
 async def test_wrong_questions_are_refused_by_name(world: World) -> None:
     for path, model, given, message in WRONG:
-        found = await error(world, f"/v1/{path}", {"model": model, "input": given})
-        assert found["param"] in ("input", "model") and message in found["message"], found
+        result = await error(world, f"/v1/{path}", {"model": model, "input": given})
+        assert result["param"] in ("input", "model") and message in result["message"], result
     for top_k in (0, 21):
         fields = {"model": "masked", "input": "<mask>", "top_k": top_k}
         assert (await error(world, "/v1/fill-mask", fields))["param"] == "top_k"
@@ -84,6 +84,8 @@ async def test_answers_that_repeat_long_texts_too_often_are_refused(
 ) -> None:
     fields = {"model": "masked", "input": ["<mask><mask>", "<mask>"], "top_k": 3}
     monkeypatch.setattr(encoding, "MOST_ANSWERED_TOKENS", 3 * (2 * 4 + 3))
-    await asked(world, "/v1/fill-mask", **fields)
-    found = await error(world, "/v1/fill-mask", {**fields, "top_k": 4})
-    assert found["param"] == "input" and "33 tokens together (got '44 tokens')" in found["message"]
+    await ask(world, "/v1/fill-mask", **fields)
+    result = await error(world, "/v1/fill-mask", {**fields, "top_k": 4})
+    assert (
+        result["param"] == "input" and "33 tokens together (got '44 tokens')" in result["message"]
+    )

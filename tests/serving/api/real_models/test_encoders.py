@@ -23,7 +23,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
-from tests.serving.api.openai.test_batches import ended, lines, results
+from tests.serving.api.openai.test_batches import lines, results, wait_until_ended
 from tests.serving.api.world import World
 
 TEXTS = ["A dog runs.", "Snow", "Ein längerer Text über Hunde im Schnee"]
@@ -43,12 +43,14 @@ async def world_of(
     """The scripted translator and generator, and beside them real encoders."""
     async with AsyncExitStack() as stack:
         config = EngineConfig(slots=16, threads=1)
-        models: list[LoadedModel] = [load_model(each, config, max_segments=20) for each in bundles]
+        models: list[LoadedModel] = [
+            load_model(bundle, config, max_segments=20) for bundle in bundles
+        ]
         for model in models:
             stack.push_async_callback(model.engine.shutdown)
         others = [model.pipeline for model in models]
-        made = made_world(tokenizer, others=others, access=access)
-        yield await stack.enter_async_context(made)
+        created = made_world(tokenizer, others=others, access=access)
+        yield await stack.enter_async_context(created)
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ async def embeddings(world: World, **fields: Any) -> dict[str, Any]:
 
 async def rows(world: World, **fields: Any) -> np.ndarray:
     data = (await embeddings(world, **fields))["data"]
-    return np.array([each["embedding"] for each in data], np.float32)
+    return np.array([item["embedding"] for item in data], np.float32)
 
 
 async def error(world: World, path: str, fields: dict[str, Any], status: int = 400) -> Any:
@@ -76,12 +78,12 @@ async def error(world: World, path: str, fields: dict[str, Any], status: int = 4
 
 
 async def test_an_answer_has_openais_shape(world: World) -> None:
-    found = await embeddings(world, input=TEXTS, user={"id": 7}, store="yes")
-    TypeAdapter(EmbeddingList).validate_python(found)
-    assert [*found] == ["object", "data", "model", "usage"]
-    assert [each["index"] for each in found["data"]] == [0, 1, 2]
+    result = await embeddings(world, input=TEXTS, user={"id": 7}, store="yes")
+    TypeAdapter(EmbeddingList).validate_python(result)
+    assert [*result] == ["object", "data", "model", "usage"]
+    assert [item["index"] for item in result["data"]] == [0, 1, 2]
     num_tokens = sum(len(text.encode()) + 2 for text in TEXTS)
-    assert found["usage"] == {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    assert result["usage"] == {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
 
 
 async def test_a_text_has_the_same_bits_however_it_is_asked_for(world: World) -> None:
@@ -93,7 +95,7 @@ async def test_a_text_has_the_same_bits_however_it_is_asked_for(world: World) ->
     assert (await rows(world, input=ids)).tobytes() == together[:1].tobytes()
     assert (await rows(world, input=[ids, ids[:3]]))[:1].tobytes() == together[:1].tobytes()
     data = (await embeddings(world, input=TEXTS, encoding_format="base64"))["data"]
-    assert b"".join(base64.b64decode(each["embedding"]) for each in data) == together.tobytes()
+    assert b"".join(base64.b64decode(item["embedding"]) for item in data) == together.tobytes()
     many = await asyncio.gather(*(rows(world, input=text) for text in TEXTS * 4))
     for found, row in zip(many, [*together] * 4, strict=True):
         assert found.tobytes() == row.tobytes()
@@ -103,15 +105,15 @@ async def test_dimensions_and_prompts(world: World) -> None:
     whole, short = await rows(world, input=TEXTS), await rows(world, input=TEXTS, dimensions=8)
     assert short.shape == (3, 8) and np.allclose(np.linalg.norm(short, axis=1), 1, atol=1e-6)
     assert np.allclose(short / short[:, :1], whole[:, :8] / whole[:, :1], rtol=1e-4)
-    asked = await rows(world, input=TEXTS[0], prompt_name="query")
-    assert asked.tobytes() == (await rows(world, input=f"query: {TEXTS[0]}")).tobytes()
+    request = await rows(world, input=TEXTS[0], prompt_name="query")
+    assert request.tobytes() == (await rows(world, input=f"query: {TEXTS[0]}")).tobytes()
 
 
 async def test_what_is_too_long_is_refused_or_cut(world: World) -> None:
-    asked = {"model": "embedder", "input": ["short", "x" * 100]}
-    found = await error(world, "/v1/embeddings", asked)
-    assert "reads 64 tokens, and number 1 has 38 more" in found["message"]
-    assert found["param"] == "input" and found["type"] == "invalid_request_error"
+    request = {"model": "embedder", "input": ["short", "x" * 100]}
+    result = await error(world, "/v1/embeddings", request)
+    assert "reads 64 tokens, and number 1 has 38 more" in result["message"]
+    assert result["param"] == "input" and result["type"] == "invalid_request_error"
     cut = await rows(world, input="x" * 100, truncate_prompt_tokens=-1)
     assert cut.tobytes() == (await rows(world, input="x" * 62)).tobytes()
     cut = await rows(world, input="x" * 100, truncate_prompt_tokens=10)
@@ -169,9 +171,9 @@ async def test_a_classifier_tells_labels_and_probabilities(world: World) -> None
     for path in ("/classify", "/v1/classify"):
         body = {"model": "classifier", "input": TEXTS}
         response = await world.client.post(path, json=body)
-        found = response.json()
-        TypeAdapter(Classes).validate_python(found)
-        for index, each in enumerate(found["data"]):
+        answer = response.json()
+        TypeAdapter(Classes).validate_python(answer)
+        for index, each in enumerate(answer["data"]):
             assert (each["index"], each["num_classes"]) == (index, 3)
             assert abs(sum(each["probs"]) - 1) < 1e-6
             best = int(np.argmax(each["probs"]))
@@ -184,37 +186,37 @@ async def test_a_classifier_tells_labels_and_probabilities(world: World) -> None
 async def test_documents_are_ranked_the_best_first(world: World) -> None:
     body: dict[str, Any] = {"model": "reranker", "query": "dogs?", "documents": TEXTS}
     response = await world.client.post("/v1/rerank", json=body)
-    found = response.json()
-    TypeAdapter(Ranking).validate_python(found)
-    scores = [each["relevance_score"] for each in found["results"]]
+    answer = response.json()
+    TypeAdapter(Ranking).validate_python(answer)
+    scores = [item["relevance_score"] for item in answer["results"]]
     assert scores == sorted(scores, reverse=True) and len({*scores}) == 3
     assert all(0 < score < 1 for score in scores)
-    for each in found["results"]:
-        assert each["document"] == {"text": TEXTS[each["index"]]}
+    for item in answer["results"]:
+        assert item["document"] == {"text": TEXTS[item["index"]]}
     documents = [{"text": text} for text in TEXTS]
     few = {**body, "documents": documents, "top_n": 1, "return_documents": False}
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         [best] = (await world.client.post(path, json=few)).json()["results"]
-        assert best == {key: found["results"][0][key] for key in ("index", "relevance_score")}
+        assert best == {key: answer["results"][0][key] for key in ("index", "relevance_score")}
     pairs = {"model": "reranker", "text_1": "dogs?", "text_2": TEXTS}
     scored = (await world.client.post("/v1/score", json=pairs)).json()
     TypeAdapter(PairScores).validate_python(scored)
-    by_index = {each["index"]: each["relevance_score"] for each in found["results"]}
-    assert {each["index"]: each["score"] for each in scored["data"]} == by_index
+    by_index = {item["index"]: item["relevance_score"] for item in answer["results"]}
+    assert {item["index"]: item["score"] for item in scored["data"]} == by_index
 
 
 async def test_embeddings_rank_by_their_cosine(world: World) -> None:
     body: dict[str, Any] = {"model": "embedder", "query": "dogs?", "documents": TEXTS}
-    found = (await world.client.post("/v1/rerank", json=body)).json()
-    TypeAdapter(Ranking).validate_python(found)
+    answer = (await world.client.post("/v1/rerank", json=body)).json()
+    TypeAdapter(Ranking).validate_python(answer)
     query, *documents = await rows(world, input=["dogs?", *TEXTS])
-    for each in found["results"]:
-        document = documents[each["index"]]
+    for result in answer["results"]:
+        document = documents[result["index"]]
         cosine = query @ document / np.linalg.norm(query) / np.linalg.norm(document)
-        assert each["relevance_score"] == pytest.approx(float(cosine), abs=1e-6)
-    scores = [each["relevance_score"] for each in found["results"]]
+        assert result["relevance_score"] == pytest.approx(float(cosine), abs=1e-6)
+    scores = [result["relevance_score"] for result in answer["results"]]
     assert scores == sorted(scores, reverse=True)
-    assert "cosine" in found["meta"]["warnings"][0]
+    assert "cosine" in answer["meta"]["warnings"][0]
 
 
 RANK: dict[str, Any] = {"model": "reranker", "query": "dogs?", "documents": TEXTS}
@@ -244,8 +246,8 @@ async def test_wrong_questions_are_refused_by_name(world: World) -> None:
 
 
 async def test_an_empty_list_of_seconds_is_called_empty(world: World) -> None:
-    found = await error(world, "/v1/score", {"model": "reranker", "text_1": "a", "text_2": []})
-    assert "text_2: must not be empty" in found["message"]
+    result = await error(world, "/v1/score", {"model": "reranker", "text_1": "a", "text_2": []})
+    assert "text_2: must not be empty" in result["message"]
 
 
 async def test_a_model_for_something_else_says_what_it_does(world: World) -> None:
@@ -253,11 +255,11 @@ async def test_a_model_for_something_else_says_what_it_does(world: World) -> Non
     names = {model["task"]: model["id"] for model in models}
     for task, does in (("translate", "translates"), ("generate", "completes prompts")):
         body = {"model": names[task], "input": "a"}
-        found = await error(world, "/v1/embeddings", body)
-        assert f"{does}; it does not make embeddings" in found["message"]
+        result = await error(world, "/v1/embeddings", body)
+        assert f"{does}; it does not make embeddings" in result["message"]
     completion = {"model": "embedder", "prompt": "a"}
-    found = await error(world, "/v1/completions", completion)
-    assert "makes embeddings; it does not complete prompts" in found["message"]
+    result = await error(world, "/v1/completions", completion)
+    assert "makes embeddings; it does not complete prompts" in result["message"]
     chat = {"model": "embedder", "messages": [{"role": "user", "content": "a"}]}
     assert (await error(world, "/v1/chat/completions", chat))["param"] == "model"
     body = {"q": "a", "source": "en", "target": "fr", "model": "classifier"}
@@ -282,9 +284,9 @@ async def test_batches_take_embeddings(
         batch = await client.batches.create(
             input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h"
         )
-        batch = await ended(client, batch.id)
-        [found] = await results(client, batch.output_file_id)
-        vectors = [each["embedding"] for each in found["response"]["body"]["data"]]
+        batch = await wait_until_ended(client, batch.id)
+        [result] = await results(client, batch.output_file_id)
+        vectors = [item["embedding"] for item in result["response"]["body"]["data"]]
         assert np.array(vectors, np.float32).tobytes() == (await rows(world, input=TEXTS)).tobytes()
 
 
@@ -312,10 +314,10 @@ def test_langchain_embeds(url: str) -> None:
 
 def test_the_official_client_embeds(url: str) -> None:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
-        found = client.embeddings.create(model="embedder", input=TEXTS)
+        result = client.embeddings.create(model="embedder", input=TEXTS)
         plain = client.embeddings.create(model="embedder", input=TEXTS, encoding_format="float")
-        assert found.usage.prompt_tokens == plain.usage.total_tokens
-        for mine, other in zip(found.data, plain.data, strict=True):
+        assert result.usage.prompt_tokens == plain.usage.total_tokens
+        for mine, other in zip(result.data, plain.data, strict=True):
             assert mine.embedding == other.embedding
         [short] = client.embeddings.create(model="embedder", input="a", dimensions=5).data
         assert len(short.embedding) == 5

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from tests.export.readers.hugging_face.language_models import BOS, EOS, log_probabilities
 from tests.serving.api.openai.listening import listening
 from tests.serving.api.real_models.applications import app_over
-from tests.serving.api.real_models.random_llama import CONTEXT, NAME, VOCAB_SIZE, made
+from tests.serving.api.real_models.random_llama import CONTEXT, NAME, VOCAB_SIZE, make_llama
 from tests.tiny import byte_tokenizer
 
 TOLERANCE = 1e-3  # nats, of a whole text
@@ -52,7 +52,7 @@ class Sides:
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    model, theirs, bundle = made(tmp_path_factory.mktemp("harness"))
+    model, theirs, bundle = make_llama(tmp_path_factory.mktemp("harness"))
     with listening(lambda: app_over(bundle)) as url:
         yield Sides(model, theirs, url)
 
@@ -83,22 +83,22 @@ def scored(sides: Sides) -> list[tuple[list[int], int]]:
     likely = [sides.continued(ids[:6], 5) for ids in drawn[:3]]
     long = [sides.continued([BOS, first], 30) for first in range(60, 75)]
     ending = [ids[: ids.index(EOS)] for ids in long if EOS in ids]
-    found = [(ids, 1) for ids in drawn] + [(ids, len(ids) - 3) for ids in [*likely, *ending]]
-    return [(ids, given) for ids, given in found if 0 < given < len(ids)]
+    result = [(ids, 1) for ids in drawn] + [(ids, len(ids) - 3) for ids in [*likely, *ending]]
+    return [(ids, given) for ids, given in result if 0 < given < len(ids)]
 
 
 @pytest.mark.parametrize("at_once", [1, 8])
 def test_scores_of_token_ids_are_theirs(
     sides: Sides, scored: list[tuple[list[int], int]], at_once: int
 ) -> None:
-    asked = {"max_tokens": 1, "logprobs": 1, "echo": True}
+    request = {"max_tokens": 1, "logprobs": 1, "echo": True}
     choices = []
     for start in range(0, len(scored), at_once):
         prompts = [ids for ids, _ in scored[start : start + at_once]]
-        choices += sides.complete(prompt=prompts, **asked)
+        choices += sides.complete(prompt=prompts, **request)
 
     ours = [our_score(choice, given) for choice, (_, given) in zip(choices, scored, strict=True)]
-    theirs = [their_score(sides.model, *each) for each in scored]
+    theirs = [their_score(sides.model, *item) for item in scored]
     assert [score for score, _ in ours] == pytest.approx([s for s, _ in theirs], abs=TOLERANCE)
     assert [likeliest for _, likeliest in ours] == [likeliest for _, likeliest in theirs]
     assert {likeliest for _, likeliest in ours} == {True, False}
@@ -126,7 +126,7 @@ def test_it_stops_at_each_of_many_texts(sides: Sides) -> None:
     prompt = [BOS, *ids_of("A dog barks")]
     fields: dict[str, Any] = {"prompt": [prompt], "max_tokens": 24, "ignore_eos": True}
     [whole] = sides.complete(**fields)
-    mark = next(each for each in whole["text"][1:] if each.isascii() and each.isprintable())
+    mark = next(item for item in whole["text"][1:] if item.isascii() and item.isprintable())
     until = ["\nclass", "\ndef", "\n#", "\nif", "\nprint", mark, "</s>"]
     [cut] = sides.complete(**fields, stop=until)
 

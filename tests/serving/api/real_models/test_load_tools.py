@@ -16,7 +16,7 @@ import pytest
 
 from tests.serving.api.openai.listening import listening
 from tests.serving.api.real_models.applications import app_over
-from tests.serving.api.real_models.random_llama import NAME, made
+from tests.serving.api.real_models.random_llama import NAME, make_llama
 
 NUM_REQUESTS = 24
 RATE = 60.0  # requests a second
@@ -41,7 +41,7 @@ class Answer:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    _, tokenizer, bundle = made(tmp_path_factory.mktemp("load"))
+    _, tokenizer, bundle = make_llama(tmp_path_factory.mktemp("load"))
     with listening(lambda: app_over(bundle)) as url:
         yield Served(url, tokenizer)
 

@@ -73,11 +73,11 @@ async def test_a_stop_string_a_stream_and_several_choices(client: Client) -> Non
         if line.startswith("data: {")
     ]
     assert last["attention"] == whole["attention"]
-    assert all("attention" not in each for each in others)
+    assert all("attention" not in item for item in others)
     num_cut = len(cut["attention"][0]["row_tokens"])
-    found, expected = (np.array(each["attention"][0]["weights"]) for each in (cut, whole))
+    result, expected = (np.array(item["attention"][0]["weights"]) for item in (cut, whole))
     assert len(PROMPT) < num_cut < len(whole["attention"][0]["row_tokens"])
-    assert np.array_equal(found, expected[..., :num_cut, :num_cut])
+    assert np.array_equal(result, expected[..., :num_cut, :num_cut])
     assert all(choice["attention"] for choice in two["choices"])
 
 
@@ -92,13 +92,13 @@ async def test_translations_say_it_by_sentence(client: Client, fields: dict[str,
         [[cross, encoder, decoder]] = json.loads(text)["attention"]
         if not fields:
             today = await ask(http, "/translate", **body, return_attention=True)
-    assert [each["kind"] for each in (cross, encoder, decoder)] == ["cross", "encoder", "decoder"]
+    assert [item["kind"] for item in (cross, encoder, decoder)] == ["cross", "encoder", "decoder"]
     assert encoder["row_tokens"] == [*"a dog", ""] == cross["column_tokens"]
     assert decoder["row_tokens"][0] == "" and decoder["heads"] == [0, 1, 2, 3]
     assert np.array(decoder["weights"]).shape[:2] == SHAPE
-    for each in (cross, encoder, decoder):
-        weights = np.array(each["weights"])
-        assert weights.shape[2:] == (len(each["row_tokens"]), len(each["column_tokens"]))
+    for item in (cross, encoder, decoder):
+        weights = np.array(item["weights"])
+        assert weights.shape[2:] == (len(item["row_tokens"]), len(item["column_tokens"]))
         assert np.abs(weights.sum(-1) - 1).max() < 1e-4
     if not fields:
         [sentence] = today["attention"]
@@ -119,15 +119,15 @@ async def test_a_given_translation_is_looked_at_too(client: Client) -> None:
 @pytest.mark.parametrize(
     ("architecture", "told", "message"),
     [
-        ("llama", ["encoder"], "tells of no such attention: it has decoder"),
-        ("transformer", ["memory"], "tells of no such attention: it has cross, encoder, decoder"),
+        ("llama", ["encoder"], "has no such attention: it has decoder"),
+        ("transformer", ["memory"], "has no such attention: it has cross, encoder, decoder"),
         ("transformer", [{"kind": "encoder", "heads": [4]}], "no such head of encoder attention"),
         (
             "llama",
             [{"kind": "decoder", "heads": [0] * 5000}],
             "a head of decoder attention more than",
         ),
-        ("ngram-lm", ["decoder"], "tells of no such attention: it has none"),
+        ("ngram-lm", ["decoder"], "has no such attention: it has none"),
     ],
 )
 async def test_a_model_says_what_it_can_tell_of(
@@ -153,7 +153,7 @@ async def test_an_answer_has_an_end(client: Client, monkeypatch: pytest.MonkeyPa
     async with client("llama") as http:
         body = {"model": "llama", "prompt": PROMPT, "max_tokens": 2}
         assert await complete(http, ["decoder"])
-        told = [{"kind": "decoder"}]
-        response = await http.post("/v1/completions", json=body | {"return_attention": told})
+        description = [{"kind": "decoder"}]
+        response = await http.post("/v1/completions", json=body | {"return_attention": description})
     assert response.status_code == 400
     assert "an answer may have 1000 weights" in response.json()["error"]["message"]

@@ -34,9 +34,12 @@ REAL = "imported-llama"
 @pytest.fixture(scope="module")
 def real_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a tiny random model listens whose template shows tools."""
-    own = {"chat_template": TEMPLATE + "assistant: ", "generation": {"max_new_tokens": 100}}
+    manifest_fields = {
+        "chat_template": TEMPLATE + "assistant: ",
+        "generation": {"max_new_tokens": 100},
+    }
     folder: Path = tmp_path_factory.mktemp("tools")
-    bundle = imported_bundle("llama", folder, own, context_length=512)
+    bundle = imported_bundle("llama", folder, manifest_fields, context_length=512)
     with listening(lambda: app_over(bundle)) as url:
         yield f"{url}/v1"
 
@@ -53,7 +56,7 @@ def test_log_probabilities_of_a_real_engine(real_url: str) -> None:
     written = b"".join(bytes(token.bytes or []) for token in tokens)
     assert written.decode(errors="replace") == whole.message.content
     assert all(token.logprob == token.top_logprobs[0].logprob for token in tokens)
-    assert [each for chunk in chunks if chunk for each in chunk.content or []] == tokens
+    assert [item for chunk in chunks if chunk for item in chunk.content or []] == tokens
 
 
 async def test_calls_of_a_real_engine_fit_their_schema(real_url: str) -> None:

@@ -21,9 +21,9 @@ from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.api.openai import batches
 from serving.bundle.manifest import Precision
-from serving.pipelines.completion.images import MOST_PIXELS
+from serving.pipelines.completion.images import MAX_PIXELS
 from tests.export.readers.hugging_face.captioners import PROCESSOR, save
-from tests.serving.api.openai.test_batches import ended, lines, results
+from tests.serving.api.openai.test_batches import lines, results, wait_until_ended
 from tests.serving.api.real_models.applications import client_over
 from tests.tiny import tiny_bundle
 
@@ -113,22 +113,22 @@ async def test_attention_over_patches_is_that_of_transformers(
     client: httpx.AsyncClient, theirs: Any
 ) -> None:
     query = {"kind": "cross", "layers": [1], "heads": [0, 3]}
-    asked = await ask(client, user(image(data_url(photo(3)))), return_attention=[query])
-    [found] = asked.json()["choices"][0]["attention"]
-    assert found["column_tokens"] == ["", *(f"{i},{j}" for i in range(5) for j in range(5))]
-    assert len(found["row_tokens"]) == NUM_TOKENS
-    words = [int(word.strip(" w")) for word in found["row_tokens"] if word]
+    request = await ask(client, user(image(data_url(photo(3)))), return_attention=[query])
+    [result] = request.json()["choices"][0]["attention"]
+    assert result["column_tokens"] == ["", *(f"{i},{j}" for i in range(5) for j in range(5))]
+    assert len(result["row_tokens"]) == NUM_TOKENS
+    words = [int(word.strip(" w")) for word in result["row_tokens"] if word]
     values = ViTImageProcessorPil(**PROCESSOR)(photo(3), return_tensors="pt").pixel_values
     theirs.decoder.set_attn_implementation("eager")
     ids = torch.tensor([[2, *words]])[:, :NUM_TOKENS]
     with torch.inference_mode():
-        told = theirs(values, decoder_input_ids=ids, output_attentions=True).cross_attentions
-    assert np.abs(np.array(found["weights"][0]) - told[1][0, [0, 3]].numpy()).max() < 1e-5
+        description = theirs(values, decoder_input_ids=ids, output_attentions=True).cross_attentions
+    assert np.abs(np.array(result["weights"][0]) - description[1][0, [0, 3]].numpy()).max() < 1e-5
 
 
 URL = data_url(photo(0))
 TEXT = {"type": "text", "text": "What is this?"}
-WIDE = data_url(Image.new("1", (MOST_PIXELS // 1000 + 1, 1000)))
+WIDE = data_url(Image.new("1", (MAX_PIXELS // 1000 + 1, 1000)))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,9 @@ async def test_a_batch_of_pictures(
             await api.files.create(file=("in.jsonl", content * 200), purpose="batch")
         file = await api.files.create(file=("in.jsonl", content), purpose="batch")
         asked: Any = {"input_file_id": file.id, "completion_window": "24h"}
-        batch = await ended(api, (await api.batches.create(endpoint=endpoint, **asked)).id)
+        batch = await wait_until_ended(
+            api, (await api.batches.create(endpoint=endpoint, **asked)).id
+        )
         good = await results(api, batch.output_file_id)
         bad = await results(api, batch.error_file_id)
     texts = {line["custom_id"]: text_of(line["response"]["body"]) for line in good}

@@ -36,9 +36,9 @@ async def test_a_pair(world: World) -> None:
 async def test_attention_of_a_pair(world: World) -> None:
     fields = {"return_attention": True, "attention_heads": [2]}
 
-    [found] = (await score(world, q="a b", translations="cd", **fields)).json()["scores"]
+    [result] = (await score(world, q="a b", translations="cd", **fields)).json()["scores"]
 
-    assert found["attention"] == {
+    assert result["attention"] == {
         "source_tokens": ["a", " ", "b", ""],
         "target_tokens": ["c", "d"],
         "weights": [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]],
@@ -65,7 +65,7 @@ async def test_many_pairs_are_one_batch(
 ) -> None:
     scores = (await score(world, q=q, translations=translations)).json()["scores"]
 
-    assert [each["num_tokens"] for each in scores] == [len(text) + 1 for text in translations]
+    assert [item["num_tokens"] for item in scores] == [len(text) + 1 for text in translations]
     assert len(world.translator_engine.requests) == num_pairs
     assert world.translator_engine.num_runs <= 1
 

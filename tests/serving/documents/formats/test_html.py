@@ -8,7 +8,7 @@ import pytest
 
 from serving.documents.formats.registry import read_document
 from serving.text.markup.html_tokens import HtmlTokenKind, tag_attributes, tokenize_html
-from tests.serving.documents.shouting import shouted, shouted_file
+from tests.serving.documents.shouting import shout_file, shout_fragment
 
 # A page in lower case, and what of it must be in capitals after a translation that shouts.
 CASES = {
@@ -71,6 +71,18 @@ CASES = {
         ">typed</textarea><script>let text = '<p>kept</p>'</script><style>p { color: red }</style>"
         "<template><p>kept</p></template>",
     ),
+    "buttons within what is not to be translated": (
+        '<p translate="no">press <button>ok</button> now</p><p>a text <button>ok</button></p>',
+        '<p translate="no">press <button>ok</button> now</p><p>A TEXT <button>OK</button></p>',
+    ),
+    "lines that are seen": (
+        '<pre translate="yes">a dog\n\n  the cat</pre><pre>kept\n  kept</pre>',
+        '<pre translate="yes">A DOG\n\n  THE CAT</pre><pre>kept\n  kept</pre>',
+    ),
+    "what browsers read as text without tags": (
+        "<noframes><p>kept &amp; <b>kept</b></p></noframes><xmp><p>kept</p></xmp><p>a text</p>",
+        "<noframes><p>kept &amp; <b>kept</b></p></noframes><xmp><p>kept</p></xmp><p>A TEXT</p>",
+    ),
     "comments for one browser": (
         "<!--[if IE]><p>kept</p><![endif]--><p>a <!-- note --> text</p><![if !IE]><p>shown</p>"
         "<![endif]><?php echo 'kept' ?>",
@@ -96,10 +108,10 @@ CASES = {
 }
 
 
-def written(tmp_path: Path, page: str) -> str:
+def translate_page(tmp_path: Path, page: str) -> str:
     path, target = tmp_path / "a.html", tmp_path / "b.html"
     path.write_text(page, encoding="utf-8", newline="")
-    shouted_file(path, target)
+    shout_file(path, target)
     return target.read_bytes().decode()
 
 
@@ -107,7 +119,7 @@ def written(tmp_path: Path, page: str) -> str:
 def test_pages(tmp_path: Path, name: str) -> None:
     page, expected = CASES[name]
 
-    assert written(tmp_path, page) == expected
+    assert translate_page(tmp_path, page) == expected
 
 
 @pytest.mark.parametrize(
@@ -188,17 +200,35 @@ def test_pages_of_any_pieces(tmp_path: Path, seed: int) -> None:
     path, target = tmp_path / "a.html", tmp_path / "b.html"
     path.write_bytes(page.encode())
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     again = read_document(target, target.name).fragments
-    assert [*map(comparable, again)] == [comparable(shouted(each)) for each in fragments]
+    assert [*map(comparable, again)] == [
+        comparable(shout_fragment(fragment)) for fragment in fragments
+    ]
     assert outline(target.read_bytes().decode()) == outline(page)
 
 
 def test_tags_within_tags(tmp_path: Path) -> None:
     page = "<b>" * 3_000 + "deep" + "</b>" * 3_000 + " text"
 
-    assert written(tmp_path, page) == page.replace("deep", "DEEP").replace("text", "TEXT")
+    assert translate_page(tmp_path, page) == page.replace("deep", "DEEP").replace("text", "TEXT")
+
+
+def test_a_sentence_goes_on_after_pictures_and_unknown_elements(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text("<p>see <picture><source><img></picture> here <my-word>now</my-word></p>")
+
+    [fragment] = read_document(path, path.name).fragments
+
+    assert re.sub("<[^>]*>", "", fragment) == "see  here now"
+
+
+@pytest.mark.parametrize("tag", ["<a ", "</a", "<!--", "<%", "<a b='"])
+def test_tags_that_never_end_take_no_time(tmp_path: Path, tag: str) -> None:
+    page = tag * 60_000  # took minutes for "</a"
+
+    assert translate_page(tmp_path, page) == page
 
 
 def test_a_value_without_quotes_that_becomes_several_words(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from serving.documents.formats.registry import read_document
 from tests.serving.documents.formats import directive_files, markdown_files
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 CASES = markdown_files.CASES | directive_files.CASES
 
@@ -22,8 +22,8 @@ def parsed(text: str) -> list[str]:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     front = re.compile(r"\A(---|\+\+\+)\n.*?^\1\n", re.DOTALL | re.M)
     tokens = parser.parse(front.sub("", text))
-    every = [each for token in tokens for each in (token, *(token.children or ()))]
-    return [each.type for each in every if each.type not in ("text", "softbreak")]
+    every = [inner for token in tokens for inner in (token, *(token.children or ()))]
+    return [token.type for token in every if token.type not in ("text", "softbreak")]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -32,7 +32,7 @@ def test_documents(tmp_path: Path, name: str) -> None:
     path, target = tmp_path / "a.md", tmp_path / "b.md"
     path.write_text(source, encoding="utf-8")
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     written = target.read_text("utf-8")
     assert written == expected
@@ -43,7 +43,7 @@ def test_html_that_is_a_block_by_its_first_line_alone(tmp_path: Path) -> None:
     path, target = tmp_path / "a.md", tmp_path / "b.md"
     path.write_text("<b>\nkept as it is\n\ntext\n", encoding="utf-8")
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     assert target.read_text("utf-8") == "<b>\nkept as it is\n\nTEXT\n"
 
@@ -78,7 +78,9 @@ def test_what_a_translation_brings_along_is_no_mark(tmp_path: Path, name: str, s
     document = read_document(path, path.name)
     pick = random.Random(seed)
 
-    translations = [pick.choice(SIGNS) + each + pick.choice(SIGNS) for each in document.fragments]
+    translations = [
+        pick.choice(SIGNS) + fragment + pick.choice(SIGNS) for fragment in document.fragments
+    ]
     document.write(translations, target, "fr")
 
     assert parsed(target.read_text("utf-8")) == parsed(source)
@@ -111,7 +113,7 @@ def test_documents_of_any_pieces(tmp_path: Path, seed: int) -> None:
     path, target = tmp_path / "a.md", tmp_path / "b.md"
     path.write_text(source, encoding="utf-8")
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     assert parsed(target.read_text("utf-8")) == parsed(source)
 
@@ -120,6 +122,6 @@ def test_comments_of_mdx_within_a_text(tmp_path: Path) -> None:
     path, target = tmp_path / "a.md", tmp_path / "b.md"
     path.write_text("we {/* kept */} go\n")
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     assert target.read_text() == "WE {/* kept */} GO\n"

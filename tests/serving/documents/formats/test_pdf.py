@@ -8,7 +8,7 @@ import pytest
 from serving.documents.formats import pdf_reader
 from serving.documents.formats.registry import read_document, result_name
 from serving.errors import RequestError
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 Line = tuple[int, int, str]  # from below, size, text
 
@@ -53,7 +53,7 @@ def test_paragraphs(tmp_path: Path) -> None:
     path, target = tmp_path / "a.pdf", tmp_path / "b.txt"
     path.write_bytes(BOOK)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert fragments == [
         "A day out",

@@ -9,13 +9,13 @@ from lxml import etree
 
 from serving.documents.formats.po import plural_forms
 from serving.documents.formats.subtitles import CueLines
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 
 def shout(tmp_path: Path, name: str, text: str | bytes) -> tuple[list[str], bytes]:
     path, target = tmp_path / name, tmp_path / f"out-{name}"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return shouted_file(path, target), target.read_bytes()
+    return shout_file(path, target), target.read_bytes()
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
@@ -308,8 +308,8 @@ XLIFF_2 = """<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" 
 
 
 def targets(written: bytes) -> list[str]:
-    found = etree.fromstring(written).iter("{*}target")
-    return [etree.tostring(each, encoding="unicode", with_tail=False) for each in found]
+    targets = etree.fromstring(written).iter("{*}target")
+    return [etree.tostring(target, encoding="unicode", with_tail=False) for target in targets]
 
 
 def test_xliff_1(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_xliff_1(tmp_path: Path) -> None:
 
     space = ' xmlns="urn:oasis:names:tc:xliff:document:1.2"'
     state = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
-    assert [each.replace(space, "") for each in targets(written)] == [
+    assert [target.replace(space, "") for target in targets(written)] == [
         f'<target{state}>HELLO <g id="a">BOLD <x id="b"/></g> &amp; MORE</target>',
         "<target>Fini</target>",
         f'<target{state}>CODE <ph id="1">{{0}}</ph> IT</target>',
@@ -330,7 +330,7 @@ def test_xliff_2(tmp_path: Path) -> None:
     _, written = shout(tmp_path, "a.xliff", XLIFF_2)
 
     space = ' xmlns="urn:oasis:names:tc:xliff:document:2.0"'
-    assert [each.replace(space, "") for each in targets(written)] == [
+    assert [target.replace(space, "") for target in targets(written)] == [
         '<target>HELLO <pc id="1">BOLD</pc> W<ph id="2"/></target>',
         "<target>Fini</target>",
     ]

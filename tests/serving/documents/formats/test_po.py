@@ -11,7 +11,7 @@ from serving.documents.document import Review, ReviewedDocument
 from serving.documents.formats.po import plural_forms
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from tests.serving.documents.shouting import shouted
+from tests.serving.documents.shouting import shout_fragment
 
 HEADER = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 
@@ -21,13 +21,13 @@ def translate(
     text: str,
     language: str = "fr",
     name: str = "a.po",
-    change: Callable[[str], str] = shouted,
+    change: Callable[[str], str] = shout_fragment,
 ) -> tuple[Sequence[str], str]:
     path, target = tmp_path / name, tmp_path / f"out-{name}"
     path.write_bytes(text.encode())
     document = read_document(path, name, "en")
     fragments = [*document.fragments]
-    document.write([change(each) for each in fragments], target, language)
+    document.write([change(fragment) for fragment in fragments], target, language)
     return fragments, target.read_bytes().decode()
 
 
@@ -418,5 +418,5 @@ def test_only_the_worse_translations_are_fuzzy(tmp_path: Path) -> None:
 
     document.write([*document.fragments], path, "fr")
 
-    found = {entry.msgid: entry.flags for entry in polib.pofile(str(path))}
-    assert found == {"a dog": ["fuzzy"], "a cow": ["c-format"], "{n} dog": ["fuzzy"]}
+    flags = {entry.msgid: entry.flags for entry in polib.pofile(str(path))}
+    assert flags == {"a dog": ["fuzzy"], "a cow": ["c-format"], "{n} dog": ["fuzzy"]}

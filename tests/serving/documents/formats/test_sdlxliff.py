@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 FILE = (
     '\ufeff<xliff version="1.2" xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0"><file '
@@ -38,6 +38,6 @@ def test_segments(tmp_path: Path, text: str, written: str) -> None:
     path, target = tmp_path / "a.sdlxliff", tmp_path / "b.sdlxliff"
     path.write_bytes(text.encode())
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     assert target.read_bytes().decode() == written

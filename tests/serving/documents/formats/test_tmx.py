@@ -6,7 +6,7 @@ import pytest
 
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from tests.serving.documents.shouting import shouted
+from tests.serving.documents.shouting import shout_fragment
 
 HEAD = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header srclang="%s"/>\n<body>\n'
 TAIL = "\n</body></tmx>\n"
@@ -19,7 +19,7 @@ def translate(
     path.write_bytes(text.encode())
     document = read_document(path, path.name, source, target)
     fragments = [*document.fragments]
-    document.write([shouted(each) for each in fragments], written, target or "fr")
+    document.write([shout_fragment(fragment) for fragment in fragments], written, target or "fr")
     return fragments, written.read_bytes().decode()
 
 
@@ -52,7 +52,7 @@ def test_texts(tmp_path: Path, source: str, fragment: str, target: str, line_end
 
 
 def unit(*variants: str, attributes: str = "") -> str:
-    pairs = (each.split(":") for each in variants)
+    pairs = (variant.split(":") for variant in variants)
     inner = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in pairs)
     return f"<tu{attributes}>{inner}</tu>"
 

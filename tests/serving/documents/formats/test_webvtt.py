@@ -6,7 +6,7 @@ import pytest
 
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 # What is in capitals after a translation that shouts is between percent signs.
 MARKED = """WEBVTT - a title
@@ -38,7 +38,7 @@ def test_cues(tmp_path: Path, line_end: str) -> None:
     path, target = tmp_path / "a.vtt", tmp_path / "b.vtt"
     path.write_bytes(FILE.replace("\n", line_end).encode())
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     parts = enumerate(MARKED.split("%"))
     expected = "".join(part.upper() if n % 2 else part for n, part in parts)

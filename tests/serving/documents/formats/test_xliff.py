@@ -9,7 +9,7 @@ from lxml import etree
 from serving.documents.document import Review, ReviewedDocument
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from tests.serving.documents.shouting import shouted
+from tests.serving.documents.shouting import shout_fragment
 
 STATE = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
 HEAD_1 = (
@@ -27,12 +27,12 @@ TAIL_2 = "\n</unit></file></xliff>"
 
 
 def translate(
-    tmp_path: Path, text: str, change: Callable[[str], str] = shouted, language: str = "fr"
+    tmp_path: Path, text: str, change: Callable[[str], str] = shout_fragment, language: str = "fr"
 ) -> str:
     path, target = tmp_path / "a.xlf", tmp_path / "b.xlf"
     path.write_bytes(text.encode())
     document = read_document(path, path.name)
-    document.write([change(each) for each in document.fragments], target, language)
+    document.write([change(fragment) for fragment in document.fragments], target, language)
     etree.parse(str(target))  # it is well-formed
     return target.read_bytes().decode()
 
@@ -306,7 +306,7 @@ def reviewed(tmp_path: Path, text: str, *scores: float | None) -> etree._Element
     document = read_document(path, path.name)
     assert isinstance(document, ReviewedDocument)
     document.review = Review(scores, 0.5, "my model")
-    document.write([shouted(each) for each in document.fragments], target, "fr")
+    document.write([shout_fragment(fragment) for fragment in document.fragments], target, "fr")
     return etree.parse(str(target)).getroot()
 
 
@@ -334,7 +334,7 @@ def test_targets_of_2_0_say_their_quality(tmp_path: Path) -> None:
 
     root = reviewed(tmp_path, HEAD_2 + segment * 2 + TAIL_2, 0.1, 0.8)
 
-    states = [dict(each.items()) for each in root.iter("{*}segment")]
+    states = [dict(element.items()) for element in root.iter("{*}segment")]
     translated = {"state": "translated"}
     assert states == [translated | {"subState": "attendant:needs-review"}, translated]
     marks = [*root.iter("{*}mrk")]

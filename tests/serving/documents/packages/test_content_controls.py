@@ -10,7 +10,7 @@ from lxml import etree
 
 from tests.serving.documents.packages.test_drawing import RELATIONSHIPS, with_parts
 from tests.serving.documents.packages.test_office import parts
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 CP = "http://schemas.openxmlformats.org/package/2006/metadata/core-properties"
@@ -34,9 +34,9 @@ def own(path: str, identity: str = OWN_ID) -> str:
     return binding(path, OWN_PREFIXES, identity)
 
 
-def control(bound: str, shown: str, kind: str = "<w:text/>") -> str:
+def control(bound: str, text: str, kind: str = "<w:text/>") -> str:
     """Return a control within a paragraph."""
-    runs = shown if shown.startswith("<") else f"<w:r><w:t>{shown}</w:t></w:r>"
+    runs = text if text.startswith("<") else f"<w:r><w:t>{text}</w:t></w:r>"
     return (
         f'<w:sdt xmlns:w="{W}"><w:sdtPr>{bound}{kind}</w:sdtPr><w:sdtContent>{runs}'
         "</w:sdtContent></w:sdt>"
@@ -79,14 +79,14 @@ def shown(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as archive:
         root = etree.fromstring(archive.read("word/document.xml"))
     return [
-        "".join(each.text or "" if each.tag.endswith("}t") else "/" for each in found)
+        "".join(element.text or "" if element.tag.endswith("}t") else "/" for element in elements)
         for sdt in root.iter(f"{{{W}}}sdt")
-        for found in [[*sdt.iter(f"{{{W}}}t", f"{{{W}}}br")]]
+        for elements in [[*sdt.iter(f"{{{W}}}t", f"{{{W}}}br")]]
     ]
 
 
 def notes(path: Path) -> list[str | None]:
-    return [each.text for each in etree.fromstring(parts(path)["customXml/item1.xml"])]
+    return [note.text for note in etree.fromstring(parts(path)["customXml/item1.xml"])]
 
 
 PLAIN = ("first note", "the second note")
@@ -166,7 +166,7 @@ def test_a_control_shows_what_is_stored(
     path, target = tmp_path / "a.docx", tmp_path / "b.docx"
     make(path, *bodies)
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     assert shown(target) == texts
     properties = docx.Document(str(target)).core_properties
@@ -179,7 +179,7 @@ def test_lines_of_a_stored_text_are_lines_of_the_control(tmp_path: Path) -> None
     path, target = tmp_path / "a.docx", tmp_path / "b.docx"
     make(path, control(binding(TITLE), "the report"), title="the report\nof dogs")
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     assert shown(target) == ["THE REPORT/OF DOGS"]
 
@@ -188,7 +188,7 @@ def test_a_control_within_a_sentence_is_a_word_of_it(tmp_path: Path) -> None:
     path, target = tmp_path / "a.docx", tmp_path / "b.docx"
     make(path, control(binding(TITLE), "the report"))
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert fragments == ["the report", 'See <k id="1">the report</k>']
     assert docx.Document(str(target)).paragraphs[0].text == "SEE "  # python-docx skips controls
@@ -202,6 +202,6 @@ def test_a_header_that_only_shows_a_property_is_written(tmp_path: Path) -> None:
     header._p.append(parse_xml(control(binding(TITLE), "the report")))
     document.save(str(path))
 
-    assert shouted_file(path, target) == ["the report"]
+    assert shout_file(path, target) == ["the report"]
     [name] = [name for name in parts(target) if "header" in name]
     assert b"THE REPORT" in parts(target)[name]

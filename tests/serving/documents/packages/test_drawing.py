@@ -23,7 +23,7 @@ from serving.documents.formats.registry import read_document
 from serving.documents.packages import charts
 from serving.errors import TooLarge
 from tests.serving.documents.packages.test_office import PIXEL, parts
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006"
 RELATIONSHIPS = f"{OFFICE}/relationships"
@@ -54,19 +54,21 @@ def said(text: str) -> str:
 
 def with_parts(path: Path, added: dict[str, tuple[str, bytes]]) -> None:
     """Add parts to an archive: their content types and contents, by their names."""
-    found = parts(path)
+    archive_parts = parts(path)
     overrides = "".join(
         f'<Override PartName="/{name}" ContentType="{kind}"/>'
         for name, (kind, _) in added.items()
         if kind
     )
-    types = found["[Content_Types].xml"]
+    types = archive_parts["[Content_Types].xml"]
     if b'Extension="xlsx"' not in types:
         overrides += f'<Default Extension="xlsx" ContentType="{TYPES}spreadsheetml.sheet"/>'
-    found["[Content_Types].xml"] = types.replace(b"</Types>", overrides.encode() + b"</Types>")
-    found |= {name: content for name, (_, content) in added.items()}
+    archive_parts["[Content_Types].xml"] = types.replace(
+        b"</Types>", overrides.encode() + b"</Types>"
+    )
+    archive_parts |= {name: content for name, (_, content) in added.items()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in found.items():
+        for name, data in archive_parts.items():
             archive.writestr(name, data)
 
 
@@ -200,7 +202,7 @@ def test_parts_of_drawings_are_translated(
     folder = "word" if extension == "docx" else "ppt"
     make(path, added={f"{folder}/{name}": part})
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert sorted(fragments) == sorted(["the body", *expected])
     written = parts(target)[f"{folder}/{name}"].decode()
@@ -257,7 +259,7 @@ def test_shapes_in_a_word_document(tmp_path: Path, body: str, expected: list[str
     path, target = tmp_path / "a.docx", tmp_path / "b.docx"
     make_docx(path, body)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert sorted(fragments)[: len(expected)] == sorted(expected)
     written = parts(target)["word/document.xml"].decode()
@@ -299,7 +301,7 @@ def test_descriptions_comments_and_layouts_of_a_presentation(tmp_path: Path) -> 
     )
 
     expected = ["the body", "a red dog", "on every slide", "a comment", "a reply"]
-    assert sorted(shouted_file(path, target)) == sorted(expected)
+    assert sorted(shout_file(path, target)) == sorted(expected)
     written = b"".join(parts(target).values()).decode(errors="replace")
     assert "ON EVERY SLIDE" in written and "A RED DOG" in written and "A COMMENT" in written
 
@@ -335,7 +337,7 @@ def test_names_of_a_chart_are_those_of_its_workbook(tmp_path: Path) -> None:
     path, target = tmp_path / "a.pptx", tmp_path / "b.pptx"
     chart_deck(path)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     texts = ["red dogs", "cats", "the sales"]
     assert fragments == ["the body", "dogs and cats", *texts]
@@ -348,7 +350,7 @@ def test_names_of_a_chart_are_those_of_its_workbook(tmp_path: Path) -> None:
     assert [*chart.plots[0].categories] == ["RED DOGS", "SKU-1234", "CATS"]
     assert [series.name for series in chart.plots[0].series] == ["THE SALES", "RED DOGS"]
     assert chart.chart_title.text_frame.text == "DOGS AND CATS"
-    assert shouted_file(target, tmp_path / "c.pptx") == [text.upper() for text in fragments]
+    assert shout_file(target, tmp_path / "c.pptx") == [text.upper() for text in fragments]
 
 
 def workbook(fill: Callable[[Any], None]) -> bytes:
@@ -436,7 +438,7 @@ def test_copies_follow_the_cells_of_any_workbook(
         path, target = tmp_path / f"a.{extension}", tmp_path / f"b.{extension}"
         make(path, added=with_workbook(folder, book, references))
 
-        shouted_file(path, target)
+        shout_file(path, target)
 
         assert embedded_cells(target) == cells
         assert copies(target) == shown
@@ -447,7 +449,7 @@ def test_names_stay_where_their_workbook_cannot_be_read(tmp_path: Path, book: by
     path, target = tmp_path / "a.docx", tmp_path / "b.docx"
     make_docx(path, added=with_workbook("word", book))
 
-    assert shouted_file(path, target) == ["the body"]
+    assert shout_file(path, target) == ["the body"]
     assert copies(target) == ["the sales", "red dogs"]
     assert parts(target)["word/embeddings/book1.xlsx"] == book
 
@@ -460,7 +462,7 @@ def test_names_stay_where_their_workbook_is_elsewhere(tmp_path: Path) -> None:
     added["word/charts/_rels/chart1.xml.rels"] = linked
     make_docx(path, added=added)
 
-    assert shouted_file(path, target) == ["the body"]
+    assert shout_file(path, target) == ["the body"]
     assert copies(target) == ["the sales", "red dogs"]
 
 

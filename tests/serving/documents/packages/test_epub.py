@@ -8,7 +8,7 @@ import pytest
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
 from tests.serving.documents.packages.test_office import parts
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 CONTAINER = '<container><rootfiles><rootfile full-path="O/book.opf"/></rootfiles></container>'
 XHTML, NCX = "application/xhtml+xml", "application/x-dtbncx+xml"
@@ -50,7 +50,7 @@ def book(path: Path, files: dict[str, str] = BOOK) -> Path:
 def test_a_book(tmp_path: Path) -> None:
     target = tmp_path / "b.epub"
 
-    fragments = shouted_file(book(tmp_path / "a.epub"), target)
+    fragments = shout_file(book(tmp_path / "a.epub"), target)
 
     page = '<br id="2"/> <g id="4">runs</g>'
     assert fragments == ["a book &amp; more", f"a dog{page}", f"a cat{page}", "one"]

@@ -9,7 +9,7 @@ from lxml import etree
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
 from tests.serving.documents.packages.test_office import parts
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 PACKAGE = 'xmlns:p="http://ns.adobe.com/AdobeInDesign/idml/1.0/packaging"'
 STORY = "Stories/Story_b.xml"
@@ -17,7 +17,7 @@ STORY = "Stories/Story_b.xml"
 
 def run(*words: str, style: str = "") -> str:
     """Characters of one style. words: text, or elements."""
-    content = (each if each.startswith("<") else f"<Content>{each}</Content>" for each in words)
+    content = (word if word.startswith("<") else f"<Content>{word}</Content>" for word in words)
     inner = f"<Properties><Font>Minion</Font></Properties>{''.join(content)}"
     return f"<CharacterStyleRange{style}>{inner}</CharacterStyleRange>"
 
@@ -38,7 +38,7 @@ def document(path: Path, text: str, kind: str = "idml") -> Path:
 
 def ranges_of(path: Path) -> list[str]:
     [story] = etree.fromstring(parts(path)[STORY])
-    return [etree.tostring(each, encoding="unicode").replace(f" {PACKAGE}", "") for each in story]
+    return [etree.tostring(child, encoding="unicode").replace(f" {PACKAGE}", "") for child in story]
 
 
 BOLD, END, PAGE = ' FontStyle="Bold"', "<Br/>", "<Content><?ACE 18?></Content>"
@@ -92,7 +92,7 @@ def test_paragraphs(
 ) -> None:
     target = tmp_path / "b.idml"
 
-    assert shouted_file(document(tmp_path / "a.idml", paragraph(*runs)), target) == fragments
+    assert shout_file(document(tmp_path / "a.idml", paragraph(*runs)), target) == fragments
     assert ranges_of(target) == ranges
 
 

@@ -23,7 +23,7 @@ from openpyxl.cell.text import InlineFont
 from openpyxl.worksheet.table import Table
 from pptx.util import Inches
 
-from tests.serving.documents.shouting import shouted, shouted_file
+from tests.serving.documents.shouting import shout_file, shout_fragment
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154"
@@ -31,8 +31,8 @@ PIXEL = bytes.fromhex(
 )
 
 
-def field(paragraph: Any, instruction: str, shown: str) -> None:
-    for kind, content in [("begin", ""), ("instr", instruction), ("separate", ""), ("", shown)]:
+def field(paragraph: Any, instruction: str, text: str) -> None:
+    for kind, content in [("begin", ""), ("instr", instruction), ("separate", ""), ("", text)]:
         run = paragraph.add_run(content if kind == "" else "")
         if kind == "instr":
             element = OxmlElement("w:instrText")
@@ -47,14 +47,14 @@ def field(paragraph: Any, instruction: str, shown: str) -> None:
     paragraph.add_run()._r.append(end)
 
 
-def link(paragraph: Any, address: str, shown: str) -> None:
+def link(paragraph: Any, address: str, text: str) -> None:
     kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/hyperlink"
     relation = paragraph.part.relate_to(address, kind, is_external=True)
     namespaces = nsdecls("w", "r")
     paragraph._p.append(
         parse_xml(
             f'<w:hyperlink {namespaces} r:id="{relation}"><w:r><w:rPr><w:u w:val="single"/></w:rPr>'
-            f"<w:t>{shown}</w:t></w:r></w:hyperlink>"
+            f"<w:t>{text}</w:t></w:r></w:hyperlink>"
         )
     )
 
@@ -102,7 +102,7 @@ def test_docx(tmp_path: Path) -> None:
     path, target = tmp_path / "a.docx", tmp_path / "b.docx"
     make_docx(path)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert fragments[1] == (
         'plain <g id="1">bold words</g> and a <g id="2"><g id="3">link</g></g> to follow,'
@@ -118,7 +118,7 @@ def test_docx(tmp_path: Path) -> None:
     [followed] = document.paragraphs[1].hyperlinks
     assert (followed.text, followed.address) == ("LINK", "https://example.org/a")
     assert document.paragraphs[1].text.endswith(" TO FOLLOW, seven ENDS")
-    assert "12.5 %" in [each.text for each in document.paragraphs]
+    assert "12.5 %" in [paragraph.text for paragraph in document.paragraphs]
     assert document.tables[0].cell(0, 0).text == "IN A CELL"
     assert document.sections[0].header.paragraphs[0].text == "THE HEADER"
     assert document.sections[0].footer.paragraphs[0].text == "THE FOOTER"
@@ -131,7 +131,10 @@ def test_docx(tmp_path: Path) -> None:
 
 
 def styles_of(path: Path) -> list[str | None]:
-    return [each.style.name if each.style else None for each in docx.Document(str(path)).paragraphs]
+    return [
+        paragraph.style.name if paragraph.style else None
+        for paragraph in docx.Document(str(path)).paragraphs
+    ]
 
 
 def test_docx_footnotes_and_tables_of_contents(tmp_path: Path) -> None:
@@ -147,7 +150,7 @@ def test_docx_footnotes_and_tables_of_contents(tmp_path: Path) -> None:
     document.add_paragraph("after it")
     document.save(str(path))
 
-    assert shouted_file(path, target) == ["an entry", "another entry", "after it"]
+    assert shout_file(path, target) == ["an entry", "another entry", "after it"]
 
 
 def make_pptx(path: Path) -> None:
@@ -170,7 +173,7 @@ def test_pptx(tmp_path: Path) -> None:
     path, target = tmp_path / "a.pptx", tmp_path / "b.pptx"
     make_pptx(path)
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     slide = pptx.Presentation(str(target)).slides[0]
     assert slide.shapes.title.text == "A TITLE"
@@ -199,7 +202,7 @@ def test_xlsx(tmp_path: Path) -> None:
     path, target = tmp_path / "a.xlsx", tmp_path / "b.xlsx"
     make_xlsx(path)
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     sheet = openpyxl.load_workbook(target, rich_text=True)["a sheet"]
     assert [sheet[cell].value for cell in ("A1", "B1", "A2", "B2")] == [
@@ -223,7 +226,7 @@ def test_xlsx_with_shared_texts(tmp_path: Path) -> None:
     sheet.insert_image("B1", "dot.png", {"image_data": io.BytesIO(PIXEL)})
     book.close()
 
-    assert shouted_file(path, target) == [
+    assert shout_file(path, target) == [
         "once and",
         'half <g id="1">bold</g><g id="2"> word</g>',
     ]
@@ -264,7 +267,7 @@ def test_odt(tmp_path: Path) -> None:
     path, target = tmp_path / "a.odt", tmp_path / "b.odt"
     make_odt(path)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert fragments[1] == (
         'plain <g id="1">bold words</g> and <g id="2">a link</g><br id="3"/>Page'
@@ -290,7 +293,7 @@ def test_a_translation_that_changes_nothing_gives_the_same_text(
     path, target = tmp_path / name, tmp_path / f"b-{name}"
     make(path)
 
-    fragments = shouted_file(path, target)
-    again = shouted_file(target, tmp_path / f"c-{name}")
+    fragments = shout_file(path, target)
+    again = shout_file(target, tmp_path / f"c-{name}")
 
-    assert again == [shouted(each) for each in fragments]
+    assert again == [shout_fragment(fragment) for fragment in fragments]

@@ -8,7 +8,7 @@ from lxml import etree
 from odf import draw, opendocument, svg, text
 
 from tests.serving.documents.packages.test_word_paragraphs import drawn
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 NAMESPACES = " ".join(
     f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
@@ -67,7 +67,9 @@ def outline(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as archive:
         root = etree.fromstring(archive.read("content.xml"))
     return [
-        "/".join(etree.QName(each).localname for each in (element, *element.iterancestors()))
+        "/".join(
+            etree.QName(ancestor).localname for ancestor in (element, *element.iterancestors())
+        )
         + str(element.items())
         for element in root.iter()
     ]
@@ -79,9 +81,9 @@ def test_what_a_paragraph_may_hold(tmp_path: Path, name: str) -> None:
     path, target = tmp_path / "a.odt", tmp_path / "b.odt"
     written(path, content)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
-    assert [drawn(each) for each in fragments] == expected
+    assert [drawn(fragment) for fragment in fragments] == expected
     assert outline(target) == outline(path)
 
 
@@ -93,7 +95,7 @@ def test_tables_of_contents(tmp_path: Path) -> None:
     index = f"<text:index-body>{entries}</text:index-body>"
     written(path, f'<text:table-of-content text:name="t">{index}</text:table-of-content>')
 
-    assert shouted_file(path, target) == ["Contents", "One dog"]
+    assert shout_file(path, target) == ["Contents", "One dog"]
 
 
 OFFICE = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -120,7 +122,7 @@ def test_charts_and_descriptions_of_pictures(tmp_path: Path) -> None:
         archive.writestr("Object 1/content.xml", CHART)
         archive.writestr("Object 2/content.xml", OTHER)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert fragments == ["our dog", "a red dog", "beside", "a title", "the sales"]
     with zipfile.ZipFile(target) as archive:

@@ -11,7 +11,7 @@ from docx.oxml import parse_xml
 from lxml import etree
 
 from serving.documents.formats.registry import read_document
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 NAMESPACES = " ".join(
     f'xmlns:{prefix}="{name}"'
@@ -27,8 +27,8 @@ RAISED, LOWERED = ('<w:vertAlign w:val="superscript"/>', '<w:vertAlign w:val="su
 
 
 def run(text: str, properties: str = "") -> str:
-    look = f"<w:rPr>{properties}</w:rPr>" if properties else ""
-    return f'<w:r>{look}<w:t xml:space="preserve">{text}</w:t></w:r>'
+    formatting = f"<w:rPr>{properties}</w:rPr>" if properties else ""
+    return f'<w:r>{formatting}<w:t xml:space="preserve">{text}</w:t></w:r>'
 
 
 def mark(kind: str) -> str:
@@ -40,8 +40,8 @@ def begun(instruction: str) -> str:
     return mark("begin") + code + mark("separate")
 
 
-def field(instruction: str, shown: str) -> str:
-    return begun(instruction) + shown + mark("end")
+def field(instruction: str, text: str) -> str:
+    return begun(instruction) + text + mark("end")
 
 
 def document_of(path: Path, *paragraphs: str) -> Path:
@@ -65,17 +65,19 @@ def body_of(path: Path) -> etree._Element:
 def skeleton(path: Path) -> list[str]:
     """All elements but runs and texts, each with the names of those that it is in."""
     left_out = {"r", "rPr", "t", "vertAlign", "proofErr"}
-    found = []
+    descriptions = []
     for element in body_of(path).iter():
-        names = [etree.QName(each).localname for each in (element, *element.iterancestors())]
+        names = [
+            etree.QName(ancestor).localname for ancestor in (element, *element.iterancestors())
+        ]
         if names[0] not in left_out:
             place = "/".join(name for name in reversed(names) if name != "r")
-            found.append(f"{place} {element.items()}")
-    return found
+            descriptions.append(f"{place} {element.items()}")
+    return descriptions
 
 
 def cell_text(path: Path) -> str:
-    return "".join(each.text or "" for each in body_of(path).iter("{*}t", "{*}delText"))
+    return "".join(element.text or "" for element in body_of(path).iter("{*}t", "{*}delText"))
 
 
 BOX = "<w:txbxContent><w:p><w:r><w:t>in a box</w:t></w:r></w:p></w:txbxContent>"
@@ -225,7 +227,7 @@ def drawn(fragment: str) -> str:
     root = etree.fromstring(f"<f>{fragment}</f>")
 
     def draw(element: etree._Element) -> str:
-        text = (element.text or "") + "".join(draw(each) + (each.tail or "") for each in element)
+        text = (element.text or "") + "".join(draw(child) + (child.tail or "") for child in element)
         signs = {"g": "({})", "x": "<>", "br": "|", "k": "{{{}}}", "f": "{}"}
         return signs[str(element.tag)].format(text)
 
@@ -237,12 +239,12 @@ def test_what_a_paragraph_may_hold(tmp_path: Path, name: str) -> None:
     content, expected = CASES[name]
     path, target = document_of(tmp_path / "a.docx", content), tmp_path / "b.docx"
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
-    assert [drawn(each) for each in fragments] == expected
+    assert [drawn(fragment) for fragment in fragments] == expected
     elements = skeleton(path)
     if name == "hyphens":  # what may stand at a line's end depends on the word
-        elements = [each for each in elements if "Hyphen" not in each]
+        elements = [element for element in elements if "Hyphen" not in element]
     assert skeleton(target) == elements
     python_docx = docx.Document(str(target))
     assert python_docx.paragraphs is not None
@@ -272,7 +274,7 @@ def test_fields_over_several_paragraphs(tmp_path: Path) -> None:
         run("of two paragraphs") + mark("end") + run(" ends"),
     )
 
-    fragments = [drawn(each) for each in shouted_file(path, target)]
+    fragments = [drawn(fragment) for fragment in shout_file(path, target)]
 
     assert fragments == [
         "before {an entry}",
@@ -317,8 +319,8 @@ def test_spaces_around_what_stands_as_a_word(
 
     document.write([translation], target := tmp_path / "b.docx", "fr")
 
-    found = body_of(target)[0].iter("{*}t", "{*}pict")
-    assert "".join(each.text or "IMAGE" for each in found) == written
+    elements = body_of(target)[0].iter("{*}t", "{*}pict")
+    assert "".join(element.text or "IMAGE" for element in elements) == written
 
 
 def test_codes_that_a_translation_has_lost_come_back(tmp_path: Path) -> None:
@@ -336,7 +338,7 @@ def test_elements_within_elements(tmp_path: Path, number: int) -> None:
     content = '<w:ins w:id="1">' * number + run("deep") + "</w:ins>" * number + run(" text")
     path, target = document_of(tmp_path / "a.docx", content), tmp_path / "b.docx"
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
     assert cell_text(target) == "DEEP TEXT"
 
@@ -347,6 +349,6 @@ def test_comments(tmp_path: Path) -> None:
     document.add_comment(document.add_paragraph().add_run("a text"), "a remark", author="Ann")
     document.save(str(path))
 
-    assert sorted(shouted_file(path, target)) == ["a remark", "a text"]
+    assert sorted(shout_file(path, target)) == ["a remark", "a text"]
     [comment] = docx.Document(str(target)).comments
     assert (comment.author, comment.text) == ("Ann", "A REMARK")

@@ -15,7 +15,7 @@ from serving.documents.formats.registry import read_document
 from serving.documents.packages.xstrings import decode_xstring, encode_xstring
 from serving.errors import RequestError
 from tests.serving.documents.packages.test_office import parts, same_but
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 
 COLUMNS = [
     {"header": "product", "total_string": "totals"},
@@ -35,15 +35,17 @@ def make(tmp_path: Path, fill: Callable[[Any, Any], None]) -> tuple[Path, Path]:
 
 
 def cells(path: Path, sheet: str = "a sheet") -> dict[str, Any]:
-    found = openpyxl.load_workbook(path)[sheet]
-    return {cell.coordinate: cell.value for row in found for cell in row if cell.value is not None}
+    worksheet = openpyxl.load_workbook(path)[sheet]
+    return {
+        cell.coordinate: cell.value for row in worksheet for cell in row if cell.value is not None
+    }
 
 
-def repacked(path: Path, change: Callable[[dict[str, bytes]], None]) -> None:
-    found = parts(path)
-    change(found)
+def repack(path: Path, change: Callable[[dict[str, bytes]], None]) -> None:
+    archive_parts = parts(path)
+    change(archive_parts)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in found.items():
+        for name, data in archive_parts.items():
             archive.writestr(name, data)
 
 
@@ -56,15 +58,15 @@ def test_a_table_and_what_names_its_columns(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     assert fragments == ["red apple", "pear", "a title beside"]
-    found = cells(target)
-    assert [found[cell] for cell in ("B3", "C3", "D3", "B6")] == [
+    texts = cells(target)
+    assert [texts[cell] for cell in ("B3", "C3", "D3", "B6")] == [
         *("product", "price", "in all"),
         "totals",
     ]
-    assert found["F3"] == "A TITLE BESIDE"
+    assert texts["F3"] == "A TITLE BESIDE"
     [table] = openpyxl.load_workbook(target)["a sheet"].tables.values()
     assert [column.name for column in table.tableColumns] == ["product", "price", "in all"]
     same_but(path, target, "xl/sharedStrings.xml")
@@ -77,7 +79,7 @@ def test_a_header_that_other_cells_have_too(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    assert shouted_file(path, target) == ["price", "pear"]
+    assert shout_file(path, target) == ["price", "pear"]
     assert [*cells(target).values()] == ["product", "price", "PRICE", 1, "PEAR", 2]
     assert cells(target, "other") == {"A1": "PRICE"}
     same_but(path, target, "xl/sharedStrings.xml", "xl/worksheets/sheet1.xml")
@@ -90,7 +92,7 @@ def test_a_header_of_more_looks_than_one(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    assert 'unit <g id="1">price</g>' not in shouted_file(path, target)
+    assert 'unit <g id="1">price</g>' not in shout_file(path, target)
     assert cells(target)["A1"] == "unit price"
 
 
@@ -100,30 +102,30 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    assert shouted_file(path, target) == ["a dog", "a cat"]
+    assert shout_file(path, target) == ["a dog", "a cat"]
 
 
 def test_the_header_of_a_pivot_table(tmp_path: Path) -> None:
     cache = "xl/pivotCache/pivotCacheDefinition1.xml"
     kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.pivotCacheDefinition+xml"
 
-    def add_cache(found: dict[str, bytes]) -> None:
-        found[cache] = (
+    def add_cache(archive_parts: dict[str, bytes]) -> None:
+        archive_parts[cache] = (
             f'<pivotCacheDefinition xmlns="{MAIN}"><cacheSource type="worksheet"><worksheetSource'
             ' ref="A1:B2" sheet="a sheet"/></cacheSource></pivotCacheDefinition>'
         ).encode()
-        types = found["[Content_Types].xml"]
-        own = f'<Override PartName="/{cache}" ContentType="{kind}"/></Types>'.encode()
-        found["[Content_Types].xml"] = types.replace(b"</Types>", own)
+        types = archive_parts["[Content_Types].xml"]
+        override = f'<Override PartName="/{cache}" ContentType="{kind}"/></Types>'.encode()
+        archive_parts["[Content_Types].xml"] = types.replace(b"</Types>", override)
 
     def fill(book: Any, sheet: Any) -> None:
         for row, texts in enumerate([["fruit", "colour"], ["apple", "red"]]):
             sheet.write_row(row, 0, texts)
 
     path, target = make(tmp_path, fill)
-    repacked(path, add_cache)
+    repack(path, add_cache)
 
-    assert shouted_file(path, target) == ["apple", "red"]
+    assert shout_file(path, target) == ["apple", "red"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_the_header_of_a_pivot_table(tmp_path: Path) -> None:
 def test_codes(tmp_path: Path, text: str, is_translated: bool) -> None:
     path, target = make(tmp_path, lambda book, sheet: sheet.write_string("A1", text))
 
-    assert shouted_file(path, target) == ([text] if is_translated else [])
+    assert shout_file(path, target) == ([text] if is_translated else [])
 
 
 def test_formulas_and_what_they_gave_stay(tmp_path: Path) -> None:
@@ -159,19 +161,21 @@ def test_formulas_and_what_they_gave_stay(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    assert shouted_file(path, target) == ["a bird"]
+    assert shout_file(path, target) == ["a bird"]
     same_but(path, target, "xl/sharedStrings.xml")
 
 
 def test_lines_and_escaped_characters_of_a_cell(tmp_path: Path) -> None:
     text = "First line.\nSecond line._x000D_\n- third & <b>last</b> {name}  12"
     path, target = make(tmp_path, lambda book, sheet: sheet.write_string("A1", text))
-    repacked(path, lambda found: found.update({"xl/sharedStrings.xml": strings(text)}))
+    repack(
+        path, lambda archive_parts: archive_parts.update({"xl/sharedStrings.xml": strings(text)})
+    )
 
-    shouted_file(path, target)
+    shout_file(path, target)
 
-    shouted = "FIRST LINE.\nSECOND LINE._x000D_\n- THIRD & <b>LAST</b> {name}  12"
-    assert parts(target)["xl/sharedStrings.xml"] == strings(shouted)
+    shout_fragment = "FIRST LINE.\nSECOND LINE._x000D_\n- THIRD & <b>LAST</b> {name}  12"
+    assert parts(target)["xl/sharedStrings.xml"] == strings(shout_fragment)
 
 
 def strings(text: str) -> bytes:
@@ -184,12 +188,12 @@ def test_pronunciations_of_other_words_go(tmp_path: Path) -> None:
     phonetic = b'<si><t>a dog</t><rPh sb="0" eb="1"><t>inu</t></rPh><phoneticPr fontId="1"/></si>'
     path, target = make(tmp_path, lambda book, sheet: sheet.write_string("A1", "a dog"))
 
-    def change(found: dict[str, bytes]) -> None:
-        texts = found["xl/sharedStrings.xml"]
-        found["xl/sharedStrings.xml"] = texts.replace(b"<si><t>a dog</t></si>", phonetic)
+    def change(archive_parts: dict[str, bytes]) -> None:
+        texts = archive_parts["xl/sharedStrings.xml"]
+        archive_parts["xl/sharedStrings.xml"] = texts.replace(b"<si><t>a dog</t></si>", phonetic)
 
-    repacked(path, change)
-    assert shouted_file(path, target) == ["a dog"]
+    repack(path, change)
+    assert shout_file(path, target) == ["a dog"]
     assert b"<si><t>A DOG</t></si>" in parts(target)["xl/sharedStrings.xml"]
 
 
@@ -200,7 +204,7 @@ def test_comments(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    assert shouted_file(path, target) == ["a note here"]
+    assert shout_file(path, target) == ["a note here"]
     found = openpyxl.load_workbook(target)["a sheet"]
     first, second = found["A1"].comment, found["A2"].comment
     assert first and second
@@ -216,16 +220,16 @@ def test_the_author_at_the_beginning_of_a_comment_stays(tmp_path: Path) -> None:
         b"<r><rPr><i/></rPr><t>a note</t></r></text>"
     )
 
-    def change(found: dict[str, bytes]) -> None:
-        before, _, rest = found["xl/comments1.xml"].partition(b"<text>")
-        found["xl/comments1.xml"] = before + runs + rest.partition(b"</text>")[2]
+    def change(archive_parts: dict[str, bytes]) -> None:
+        before, _, rest = archive_parts["xl/comments1.xml"].partition(b"<text>")
+        archive_parts["xl/comments1.xml"] = before + runs + rest.partition(b"</text>")[2]
 
     path, target = make(
         tmp_path, lambda _, sheet: sheet.write_comment("A1", "x", {"author": "Ann Lee"})
     )
-    repacked(path, change)
+    repack(path, change)
 
-    assert shouted_file(path, target) == ["a note"]
+    assert shout_file(path, target) == ["a note"]
     changed = runs.replace(b"a note", b"A NOTE")
     assert changed in parts(target)["xl/comments1.xml"].replace(b"&#10;", b"\n")
 
@@ -244,13 +248,13 @@ def test_threads_of_comments(tmp_path: Path) -> None:
         'ContentType="application/vnd.ms-excel.threadedcomments+xml"/></Types>'
     )
 
-    def change(found: dict[str, bytes]) -> None:
-        found[name] = threads.encode()
-        types = found["[Content_Types].xml"]
-        found["[Content_Types].xml"] = types.replace(b"</Types>", override.encode())
+    def change(archive_parts: dict[str, bytes]) -> None:
+        archive_parts[name] = threads.encode()
+        types = archive_parts["[Content_Types].xml"]
+        archive_parts["[Content_Types].xml"] = types.replace(b"</Types>", override.encode())
 
-    repacked(path, change)
-    assert shouted_file(path, target) == ["a question"]
+    repack(path, change)
+    assert shout_file(path, target) == ["a question"]
     assert threads.replace("a question", "A QUESTION").encode() in parts(target)[name]
 
 
@@ -277,13 +281,13 @@ def test_odd_workbooks(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
 
     path, target = make(tmp_path, fill)
 
-    def replace(found: dict[str, bytes]) -> None:
-        for name, data in found.items():
-            found[name] = data.replace(*change)
+    def replace(archive_parts: dict[str, bytes]) -> None:
+        for name, data in archive_parts.items():
+            archive_parts[name] = data.replace(*change)
 
-    repacked(path, replace)
+    repack(path, replace)
     try:
-        shouted_file(path, target)
+        shout_file(path, target)
     except RequestError:
         return
     assert read_document(target, target.name)
@@ -304,7 +308,7 @@ def test_texts_that_formulas_choices_and_filters_name(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    assert shouted_file(path, target) == ["a dog", 'foxes <g id="1">go</g>']
+    assert shout_file(path, target) == ["a dog", 'foxes <g id="1">go</g>']
     assert cells(target)["A4"] == "A DOG"
 
 
@@ -337,16 +341,18 @@ def test_escapes_are_the_characters_that_they_stand_for(
 
     path, target = make(tmp_path, fill)
 
-    def change(found: dict[str, bytes]) -> None:
+    def change(archive_parts: dict[str, bytes]) -> None:
         text = written.encode()
-        for name in [name for name in found if "sharedStrings" in name or "comments" in name]:
-            content = found[name].replace(b"<t>plain<", b"<t>" + text + b"<")
+        for name in [
+            name for name in archive_parts if "sharedStrings" in name or "comments" in name
+        ]:
+            content = archive_parts[name].replace(b"<t>plain<", b"<t>" + text + b"<")
             content = content.replace(b">noted<", b">" + text + b"<")
-            found[name] = content.replace(b">text<", b">" + text + b"<")
+            archive_parts[name] = content.replace(b">text<", b">" + text + b"<")
 
-    repacked(path, change)
+    repack(path, change)
 
-    fragments = shouted_file(path, target)
+    fragments = shout_file(path, target)
 
     numbers = re.compile(r' id="\d+"')
     assert numbers.sub("", fragments[0]) == numbers.sub("", fragment)
@@ -364,12 +370,14 @@ def test_what_looks_like_an_escape_is_escaped_again(tmp_path: Path) -> None:
         sheet.write_string("A1", "the _x0041_ dog")
         sheet.write_rich_string("A2", "the ", book.add_format({"bold": True}), "dog")
 
-    def change(found: dict[str, bytes]) -> None:
-        strings = found["xl/sharedStrings.xml"].replace(b"<t>dog<", b"<t>_x005F_x0041_ dog<")
-        found["xl/sharedStrings.xml"] = strings
+    def change(archive_parts: dict[str, bytes]) -> None:
+        strings = archive_parts["xl/sharedStrings.xml"].replace(
+            b"<t>dog<", b"<t>_x005F_x0041_ dog<"
+        )
+        archive_parts["xl/sharedStrings.xml"] = strings
 
     path, target = make(tmp_path, fill)
-    repacked(path, change)
+    repack(path, change)
     document = read_document(path, path.name)
     document.write(document.fragments, target, "fr")
 
@@ -403,18 +411,18 @@ def test_texts_that_formulas_name_are_compared_unescaped(tmp_path: Path) -> None
         sheet.write_formula("A2", '=IF(A1="red apple",1,0)')
 
     path, target = make(tmp_path, fill)
-    repacked(
+    repack(
         path,
-        lambda found: found.update(
+        lambda archive_parts: archive_parts.update(
             {
-                "xl/sharedStrings.xml": found["xl/sharedStrings.xml"].replace(
+                "xl/sharedStrings.xml": archive_parts["xl/sharedStrings.xml"].replace(
                     b"_x005F_x0020_", b"_x0020_"
                 )
             }
         ),
     )
 
-    assert shouted_file(path, target) == ["a pear"]
+    assert shout_file(path, target) == ["a pear"]
 
 
 def test_text_boxes_and_charts(tmp_path: Path) -> None:
@@ -436,7 +444,7 @@ def test_text_boxes_and_charts(tmp_path: Path) -> None:
 
     path, target = make(tmp_path, fill)
 
-    assert shouted_file(path, target) == ["the sales", "red dogs", "cats", "a title", "in a box"]
+    assert shout_file(path, target) == ["the sales", "red dogs", "cats", "a title", "in a box"]
     chart = parts(target)["xl/charts/chart1.xml"].decode()
     for text in ("A TITLE", "THE SALES", "RED DOGS", "CATS"):
         assert f">{text}<" in chart

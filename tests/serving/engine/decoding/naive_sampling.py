@@ -13,18 +13,28 @@ from serving.requests.parameters import SamplingParams
 
 def distribution(logp: Array, params: SamplingParams) -> Array:
     """Return how likely each token is to be drawn, f64 [vocabulary], of log-probabilities."""
-    kept = _normalised(np.exp(logp.astype(np.float64) / params.temperature))
+    probabilities = _normalise(np.exp(logp.astype(np.float64) / params.temperature))
     if params.top_k:
-        kept = _normalised(kept * (kept >= np.sort(kept)[-params.top_k :][0]))
+        probabilities = _normalise(
+            probabilities * (probabilities >= np.sort(probabilities)[-params.top_k :][0])
+        )
     if params.top_p < 1:
-        kept = _normalised(kept * _is_among_first(kept, -kept, params.top_p))
+        probabilities = _normalise(
+            probabilities * _is_among_first(probabilities, -probabilities, params.top_p)
+        )
     if params.min_p:
-        kept = _normalised(kept * (kept >= params.min_p * kept.max()))
+        probabilities = _normalise(
+            probabilities * (probabilities >= params.min_p * probabilities.max())
+        )
     if params.typical_p < 1:
-        surprisal = -np.log(kept, out=np.full_like(kept, -np.inf), where=kept > 0)
-        distance = abs(surprisal - _entropy(kept))
-        kept = _normalised(kept * _is_among_first(kept, distance, params.typical_p))
-    return kept
+        surprisal = -np.log(
+            probabilities, out=np.full_like(probabilities, -np.inf), where=probabilities > 0
+        )
+        distance = abs(surprisal - _entropy(probabilities))
+        probabilities = _normalise(
+            probabilities * _is_among_first(probabilities, distance, params.typical_p)
+        )
+    return probabilities
 
 
 def _is_among_first(probabilities: Array, keys: Array, enough: float) -> Array:
@@ -41,6 +51,6 @@ def _entropy(probabilities: Array) -> float:
     return float(-(positive * np.log(positive)).sum())
 
 
-def _normalised(weights: Array) -> Array:
+def _normalise(weights: Array) -> Array:
     normalised: Array = weights / weights.sum()
     return normalised

@@ -23,7 +23,7 @@ from serving.requests.parameters import BeamParams, ProcessorParams
 from serving.requests.request import GenerationRequest
 from tests.hugging_face import generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
-from tests.serving.engine.decoding.found import Found, assert_alike, found_in
+from tests.serving.engine.decoding.hypotheses import Hypotheses, assert_alike, hypotheses_of
 from tests.serving.engine.driving import run_all
 
 FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
@@ -43,14 +43,14 @@ class Sides:
     module: nn.Module
     engine: Engine
 
-    def theirs(self, case: "Case") -> Found:
+    def theirs(self, case: "Case") -> Hypotheses:
         options = {"max_new_tokens": NEW_TOKENS, **case.options}
-        found = generate(self.module, case.source, case.prompt, **options)
-        return [(each.token_ids, each.score) for each in found]
+        hypotheses = generate(self.module, case.source, case.prompt, **options)
+        return [(hypothesis.token_ids, hypothesis.score) for hypothesis in hypotheses]
 
-    def ours(self, cases: Sequence["Case"]) -> list[Found]:
+    def ours(self, cases: Sequence["Case"]) -> list[Hypotheses]:
         stories = run_all(self.engine, (case.request(i) for i, case in enumerate(cases)))
-        return [found_in(stories[str(i)]) for i in range(len(cases))]
+        return [hypotheses_of(stories[str(i)]) for i in range(len(cases))]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Case:
 
     def request(self, number: int) -> GenerationRequest:
         source = None if self.source is None else (*self.source, EOS_ID)
-        known: dict[str, Any] = {"prompt_ids": tuple(self.prompt), "max_new_tokens": NEW_TOKENS}
-        return GenerationRequest(str(number), source, **(known | self.changes))
+        fields: dict[str, Any] = {"prompt_ids": tuple(self.prompt), "max_new_tokens": NEW_TOKENS}
+        return GenerationRequest(str(number), source, **(fields | self.changes))
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
@@ -106,7 +106,7 @@ def test_patience(sides: Sides) -> None:
         rules.append(BeamRules(4, NEW_TOKENS, **names))
     for case, rule, ours in zip(cases, rules, sides.ours(cases), strict=True):
         theirs = beam_search(sides.module, case.source, case.prompt, rule)[:2]
-        assert_alike(ours, [(each.token_ids, each.score) for each in theirs])
+        assert_alike(ours, [(hypothesis.token_ids, hypothesis.score) for hypothesis in theirs])
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -127,8 +127,8 @@ def test_more_stop_tokens(search: str, sides: Sides) -> None:
     for example in examples(sides.family):
         [plain] = sides.ours([Case(*example, options, changes)])
         stops = sorted({*longest(plain)[1::2], 60, 70} - {EOS_ID})
-        asked = options | {"eos_token_id": [EOS_ID, *stops]}
-        case = Case(*example, asked, changes | {"stop_token_ids": tuple(stops)})
+        generate_options = options | {"eos_token_id": [EOS_ID, *stops]}
+        case = Case(*example, generate_options, changes | {"stop_token_ids": tuple(stops)})
         theirs = [
             ([*ids[:-1], EOS_ID if ids[-1] in stops else ids[-1]], score)
             for ids, score in sides.theirs(case)
@@ -177,20 +177,22 @@ def test_each_processor(search: str, sides: Sides) -> None:
     options, changes = SEARCHES[search]
     names: list[str] = []
     cases: list[Case] = []
-    plains: list[Found] = []
+    plains: list[Hypotheses] = []
     for example in examples(sides.family):
         [plain] = sides.ours([Case(*example, options, changes)])
-        for name, (wanted, processors) in processors_for(longest(plain)).items():
+        for name, (hugging_face_options, processors) in processors_for(longest(plain)).items():
             names.append(name)
-            cases.append(Case(*example, options | wanted, changes | {"processors": processors}))
+            cases.append(
+                Case(*example, options | hugging_face_options, changes | {"processors": processors})
+            )
             plains.append(plain)
-    found = sides.ours(cases)
-    for case, ours in zip(cases, found, strict=True):
+    hypotheses = sides.ours(cases)
+    for case, ours in zip(cases, hypotheses, strict=True):
         assert_alike(ours, sides.theirs(case))
-    told = zip(names, plains, found, strict=True)
-    changed = {name for name, plain, ours in told if ours != plain}
+    results = zip(names, plains, hypotheses, strict=True)
+    changed = {name for name, plain, ours in results if ours != plain}
     assert changed == set(names), "a processor that changes nothing shows nothing"
 
 
-def longest(found: Found) -> list[int]:
-    return max((ids for ids, _ in found), key=len)
+def longest(hypotheses: Hypotheses) -> list[int]:
+    return max((ids for ids, _ in hypotheses), key=len)

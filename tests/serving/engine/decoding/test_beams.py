@@ -34,16 +34,16 @@ class Plain:
 
 def plain_beam_search(request: GenerationRequest) -> list[Plain]:
     """Beam search as the parameters mean it, one whole sequence at a time."""
-    params, known = request.beam, (BOS, *request.prompt_ids, *request.forced_ids)
+    params, prompt = request.beam, (BOS, *request.prompt_ids, *request.forced_ids)
     assert params is not None
-    room = CAPACITY - len(known)
+    room = CAPACITY - len(prompt)
     most = room if request.max_new_tokens is None else min(room, request.max_new_tokens)
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     pool: list[Plain] = []
     for length in range(1, most + 1):
         candidates = []
         for logprob, ids in live:
-            logp = next_logp(request.source_ids or (), known + ids)
+            logp = next_logp(request.source_ids or (), prompt + ids)
             candidates += [(logprob + float(each), (*ids, i)) for i, each in enumerate(logp)]
         candidates.sort(key=lambda each: -each[0])
         ends = [each[1][-1] == STOP or length == most for each in candidates]
@@ -72,19 +72,19 @@ def is_final(params: BeamParams, pool: list[Plain], live: list, length: int, mos
 
 def said(story: Story) -> list[Plain]:
     assert isinstance(story.final, FinishedEvent)
-    found = []
+    hypotheses = []
     for each in story.final.hypotheses:
         end = (STOP,) if each.reason is FinishReason.STOP else ()
-        found.append(Plain((*each.tokens.ids, *end), each.score))
-    return found
+        hypotheses.append(Plain((*each.tokens.ids, *end), each.score))
+    return hypotheses
 
 
 def agrees(story: Story, request: GenerationRequest) -> None:
-    expected, found = plain_beam_search(request), said(story)
+    expected, hypotheses = plain_beam_search(request), said(story)
     assert [(*request.forced_ids, *each.token_ids) for each in expected] == [
-        each.token_ids for each in found
+        each.token_ids for each in hypotheses
     ]
-    assert [each.score for each in found] == pytest.approx(
+    assert [each.score for each in hypotheses] == pytest.approx(
         [each.score for each in expected], abs=1e-4
     )
     final = story.final
@@ -157,8 +157,8 @@ def test_beams_that_may_still_be_reported_are_kept() -> None:
 
 
 def beam(num_beams: int = 4, **more: object) -> GenerationRequest:
-    wanted = {"max_new_tokens": 12} | more
-    return GenerationRequest("beam", (5, 6, 7), beam=BeamParams(num_beams), **wanted)  # type: ignore[arg-type]
+    options = {"max_new_tokens": 12} | more
+    return GenerationRequest("beam", (5, 6, 7), beam=BeamParams(num_beams), **options)  # type: ignore[arg-type]
 
 
 def test_a_streamed_beam_tells_tokens_early_and_takes_none_back() -> None:
@@ -217,7 +217,7 @@ def test_beams_that_cannot_win_any_more_give_up_their_rows_at_once() -> None:
                 story.add(event)
             rows.append(engine.stats().num_rows)
         agrees(story, request)
-        num_freed += sum(0 < each < 4 for each in rows[2:])
+        num_freed += sum(0 < num_rows < 4 for num_rows in rows[2:])
     assert num_freed > 0
 
 

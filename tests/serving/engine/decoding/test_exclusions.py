@@ -90,7 +90,7 @@ def test_the_likeliest_tokens_are_told_whatever_they_are() -> None:
     )
     firsts = {name: story.tokens.top[0] for name, story in stories.items()}
     assert firsts == {name: story.tokens.top[0] for name, story in plain.items()}
-    assert {each.token_id for top in firsts.values() for each in top} & {*EXCLUDED}
+    assert {token.token_id for top in firsts.values() for token in top} & {*EXCLUDED}
 
 
 @pytest.mark.parametrize("has_shortlist", [False, True])

@@ -62,8 +62,8 @@ def test_coverage_does_not_keep_a_search_going(
     half = token(1.0, 0.001)
     hypotheses = hypotheses.add(
         [
-            hypotheses.score_hypothesis(each, 1, Node(half, None), FinishReason.STOP, half)
-            for each in (-1.0, -2.0)
+            hypotheses.score_hypothesis(logprob, 1, Node(half, None), FinishReason.STOP, half)
+            for logprob in (-1.0, -2.0)
         ]
     )
 

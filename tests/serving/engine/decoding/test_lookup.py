@@ -7,7 +7,7 @@ from serving.engine.decoding.speculative_decoding import Lookup
 
 
 @pytest.mark.parametrize(
-    ("known", "expected"),
+    ("token_ids", "expected"),
     [
         ([1, 2, 3, 4, 5, 1, 2], [3, 4, 5]),
         ([1, 2, 3, 4, 1, 2, 5, 6, 1, 2], [5, 6, 1]),  # the last place counts
@@ -20,22 +20,22 @@ from serving.engine.decoding.speculative_decoding import Lookup
         ([4], []),
     ],
 )
-def test_a_row_goes_on_as_it_did_before(known: list[int], expected: list[int]) -> None:
-    assert Lookup(known).draft(3) == expected
+def test_a_row_goes_on_as_it_did_before(token_ids: list[int], expected: list[int]) -> None:
+    assert Lookup(token_ids).draft(3) == expected
 
 
 def test_drafts_are_those_of_a_search_token_by_token() -> None:
     tokens = np.random.default_rng(0).integers(0, 4, 300).tolist()
     lookup = Lookup(())
     for end, token_id in enumerate(tokens):
-        assert lookup.draft(5) == searched(tokens[:end], 5)
+        assert lookup.draft(5) == search_draft(tokens[:end], 5)
         lookup.add(token_id)
 
 
-def searched(known: list[int], count: int) -> list[int]:
+def search_draft(token_ids: list[int], count: int) -> list[int]:
     for size in (3, 2):
-        for end in range(len(known) - 1, size - 1, -1):
-            if known[end - size : end] == known[-size:]:
-                followers = known[end:]
+        for end in range(len(token_ids) - 1, size - 1, -1):
+            if token_ids[end - size : end] == token_ids[-size:]:
+                followers = token_ids[end:]
                 return [followers[i % len(followers)] for i in range(count)]
     return []

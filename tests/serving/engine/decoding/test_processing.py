@@ -33,7 +33,7 @@ history = st.lists(st.integers(0, 5) | token, max_size=12)
 
 def hugging_face(
     params: ProcessorParams,
-    known: list[int],
+    prompt: list[int],
     generated: list[int],
     of_model: LogitsProcessors = NO_LOGITS_PROCESSORS,
     source: tuple[int, ...] = (),
@@ -58,12 +58,12 @@ def hugging_face(
         _merge_criteria_processor_list=lambda default, custom: default,
     )
     processors = GenerationMixin._get_logits_processor(
-        model, config, len(known), torch.tensor([source], dtype=torch.long)
+        model, config, len(prompt), torch.tensor([source], dtype=torch.long)
     )
     if params.allowed_ids is not None:
         allowed = [*params.allowed_ids, *STOPS]
         processors.append(PrefixConstrainedLogitsProcessor(lambda batch, ids: allowed, 1))
-    history = torch.tensor([known + generated])
+    history = torch.tensor([prompt + generated])
     return lambda scores: processors(history, torch.tensor(scores)[None])[0].numpy()
 
 
@@ -115,7 +115,7 @@ def test_what_hugging_face_has_too_comes_out_as_it_has_it(
 
 
 def test_each_processor_alone_as_hugging_face_has_it() -> None:
-    known, generated = [0, 3, 4, 5, 3, 4], [7, 3, 4]
+    prompt, generated = [0, 3, 4, 5, 3, 4], [7, 3, 4]
     for params in (
         ProcessorParams(repetition_penalty=1.7),
         ProcessorParams(no_repeat_ngram_size=3),
@@ -127,8 +127,8 @@ def test_each_processor_alone_as_hugging_face_has_it() -> None:
     ):
         scores = random_scores(1)
         logits = scores.logp[0] + scores.log_normaliser[0]
-        expected = hugging_face(params, known, generated)(logits) - scores.log_normaliser[0]
-        found = edited_by(params, tuple(generated), prompt=tuple(known))
+        expected = hugging_face(params, prompt, generated)(logits) - scores.log_normaliser[0]
+        found = edited_by(params, tuple(generated), prompt=tuple(prompt))
         np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=str(params))
         assert not np.allclose(np.nan_to_num(found), np.nan_to_num(scores.logp[0]))
 

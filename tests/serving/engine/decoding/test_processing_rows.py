@@ -189,14 +189,14 @@ class Twin:
         for token_id in self.generated:
             processors.on_step(taking(token_id))
         rows = slice(row, row + 1)
-        own = Scores(
+        scores_of_row = Scores(
             scores.logp[rows],
             scores.top_logp[rows],
             scores.top_ids[rows],
             scores.log_normaliser[rows],
         )
-        processors.edit(own)
-        return row_of(own, 0)
+        processors.edit(scores_of_row)
+        return row_of(scores_of_row, 0)
 
 
 class Rows:

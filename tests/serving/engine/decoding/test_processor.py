@@ -21,6 +21,8 @@ def test_vnni_is_told_by_the_flags_of_all_processors(
     tmp_path: Path, flags: list[str], expected: bool
 ) -> None:
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("".join(f"processor : 0\nflags\t\t: {each}\n\n" for each in flags))
+    cpuinfo.write_text(
+        "".join(f"processor : 0\nflags\t\t: {flags_of_cpu}\n\n" for flags_of_cpu in flags)
+    )
     assert has_vnni(cpuinfo) is expected
     assert not has_vnni(tmp_path / "none")

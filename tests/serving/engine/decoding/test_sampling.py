@@ -248,8 +248,10 @@ def test_a_row_draws_the_same_in_any_company(filters: dict[str, float]) -> None:
     together = sampling_of(params, 2000, 1).choose(scores_of(logp, edited), np.zeros(64, int))
     for row in range(64):
         one = slice(row, row + 1)
-        own = edited_rows(edited.logp[one], range(int(edited.is_edited[row])))
-        own_scores = scores_of(logp[one], own if row % 2 else None if row < 40 else own)
+        edited_row = edited_rows(edited.logp[one], range(int(edited.is_edited[row])))
+        own_scores = scores_of(
+            logp[one], edited_row if row % 2 else None if row < 40 else edited_row
+        )
         alone = sampling_of(params[one], 2000, 1).choose(own_scores, np.zeros(1, int))
         assert alone.token_ids[0] == together.token_ids[row]
         assert alone.logprobs[0] == together.logprobs[row] == logp[row, alone.token_ids[0]]
@@ -279,8 +281,8 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
     }
     chosen = [{name: rng.choice(some).item() for name, some in values.items()} for _ in range(200)]
     columns = [
-        sampling_column(sampling_params(each | {"top_k": int(each["top_k"])}), 2000)
-        for each in chosen
+        sampling_column(sampling_params(filters | {"top_k": int(filters["top_k"])}), 2000)
+        for filters in chosen
     ]
     draws = SamplingInputs(np.array(columns).T, rng.random(200), rng.random(200))
     proposals = rng.random(200) * 30

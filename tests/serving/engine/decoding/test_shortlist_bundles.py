@@ -31,8 +31,8 @@ def requests_for(bundle: Bundle) -> Iterator[GenerationRequest]:
             continue
         ids = tuple(3 + (7 * i + j * j) % (VOCAB_SIZE - 4) for j in range(3 + i % 9))
         short = None if i % 5 == 4 else shortlist.tokens_for(ids)
-        given: dict[str, Any] = {"source_ids": ids, "shortlist": short, "max_new_tokens": 12}
-        yield GenerationRequest(name, **given | ask)
+        fields: dict[str, Any] = {"source_ids": ids, "shortlist": short, "max_new_tokens": 12}
+        yield GenerationRequest(name, **fields | ask)
 
 
 def test_a_request_says_the_same_alone_and_among_others(bundle: Bundle) -> None:

@@ -39,8 +39,8 @@ def shortlist_of(number: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 def requests() -> Iterator[GenerationRequest]:
     for number, (name, ask) in enumerate(SMALL_ASKS.items()):
         source = tuple(3 + (5 * number + i * i) % 40 for i in range(3 + number % 9))
-        given: dict[str, Any] = {"source_ids": source, "shortlist": shortlist_of(number)}
-        yield GenerationRequest(name, **{"max_new_tokens": 12} | given | ask)
+        fields: dict[str, Any] = {"source_ids": source, "shortlist": shortlist_of(number)}
+        yield GenerationRequest(name, **{"max_new_tokens": 12} | fields | ask)
 
 
 @pytest.mark.parametrize("request_", list(requests()), ids=lambda each: each.request_id)
@@ -58,10 +58,10 @@ def test_a_row_says_what_a_model_of_these_tokens_only_says(request_: GenerationR
 @pytest.mark.parametrize("slots", [12, 80])
 def test_a_row_says_the_same_alone_and_in_company(slots: int) -> None:
     everything = GenerationRequest("everything", source_ids=(4, 5), max_new_tokens=5)
-    asked = [*requests(), everything]
-    together = run_all(short_engine(slots), asked)
-    backwards = run_all(short_engine(slots), reversed(asked))
-    for request in asked:
+    all_requests = [*requests(), everything]
+    together = run_all(short_engine(slots), all_requests)
+    backwards = run_all(short_engine(slots), reversed(all_requests))
+    for request in all_requests:
         alone = told(run_alone(short_engine(slots), request))
         assert told(together[request.request_id]) == alone, request.request_id
         assert told(backwards[request.request_id]) == alone, request.request_id

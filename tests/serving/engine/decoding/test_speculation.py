@@ -55,8 +55,8 @@ def repeating(number: int, length: int = 24) -> tuple[int, ...]:
 
 
 def asking(number: int, name: str, **fields: Any) -> GenerationRequest:
-    asked = {"max_new_tokens": 30, "ignore_eos": True} | fields
-    return GenerationRequest(f"{number} {name}", None, repeating(number), **asked)
+    options = {"max_new_tokens": 30, "ignore_eos": True} | fields
+    return GenerationRequest(f"{number} {name}", None, repeating(number), **options)
 
 
 def all_kinds() -> list[GenerationRequest]:
@@ -186,8 +186,8 @@ def test_what_was_drafted_in_vain_is_in_no_cache(bundle: Bundle) -> None:
     drafting.run(first)
     assert drafting.num_accepted < drafting.num_drafted
     followers = [
-        replace(each, request_id=f"{i} again", prompt_ids=each.prompt_ids[: 12 + 4 * i] * 2)
-        for i, each in enumerate(first)
+        replace(request, request_id=f"{i} again", prompt_ids=request.prompt_ids[: 12 + 4 * i] * 2)
+        for i, request in enumerate(first)
     ]
     again = [*first, *followers]
     plain = Counted(engine_of(bundle, drafts=False, prefix_cache_bytes=0, prefill_chunk=8))
@@ -276,9 +276,11 @@ def pair_probabilities(bundle: Bundle, prompt: tuple[int, ...], allowed: tuple[i
     """Return what the model says of the next two tokens, of those allowed: f64 [first, second]."""
     engine = engine_of(bundle, drafts=False)
 
-    def probabilities(known: tuple[int, ...]) -> Any:
+    def probabilities(token_ids: tuple[int, ...]) -> Any:
         scored = [
-            GenerationRequest(str(token_id), None, known, forced_ids=(token_id,), max_new_tokens=0)
+            GenerationRequest(
+                str(token_id), None, token_ids, forced_ids=(token_id,), max_new_tokens=0
+            )
             for token_id in allowed
         ]
         stories = run_all(engine, scored)

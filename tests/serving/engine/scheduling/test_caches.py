@@ -37,17 +37,17 @@ def new_engine(bundle: Bundle, has_caches: bool, slots: int = 16) -> Engine:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 120)), max_size=60))
 def test_a_cache_keeps_those_used_last_within_its_bytes(uses: list[tuple[int, int]]) -> None:
     cache = StateCache(200, HostMemory())
-    kept: dict[int, int] = {}  # the least lately used first
+    sizes: dict[int, int] = {}  # the least lately used first
     for token_id, size in uses:
-        found = cache.get((token_id,))
-        assert (None if found is None else len(found[0])) == kept.get(token_id)
-        if token_id in kept:
-            kept[token_id] = kept.pop(token_id)
+        states = cache.get((token_id,))
+        assert (None if states is None else len(states[0])) == sizes.get(token_id)
+        if token_id in sizes:
+            sizes[token_id] = sizes.pop(token_id)
             continue
         cache.put((token_id,), [np.full(size, token_id, np.uint8)])
-        while kept and sum(kept.values()) + 4 * len(kept) + size + 4 > 200:
-            del kept[next(iter(kept))]
-        kept[token_id] = size
+        while sizes and sum(sizes.values()) + 4 * len(sizes) + size + 4 > 200:
+            del sizes[next(iter(sizes))]
+        sizes[token_id] = size
 
 
 def test_what_alone_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
@@ -63,9 +63,9 @@ def test_what_is_kept_is_a_copy() -> None:
     state = np.ones(3)
     cache.put((1,), [state])
     state[:] = 2
-    kept = cache.get((1,))
-    assert kept is not None
-    assert kept[0].tolist() == [1, 1, 1]
+    states = cache.get((1,))
+    assert states is not None
+    assert states[0].tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -76,14 +76,14 @@ def test_a_prompt_with_a_known_prefix_says_what_it_says_without(
     bundle = open_bundle(tiny_bundle(family, tmp_path, precision))
     rng = np.random.default_rng(5)
     shared = rng.integers(3, bundle.manifest.vocab_size, 62).tolist()
-    wanted = []
+    requests = []
     for i, length in enumerate([60, 3, 16, 17, 18, 33, 34, 50, 60, 60, 18, 40]):
-        own = rng.integers(3, bundle.manifest.vocab_size, 2).tolist() if i % 3 else []
-        prompt = (*shared[: length - len(own)], *own)
+        suffix = rng.integers(3, bundle.manifest.vocab_size, 2).tolist() if i % 3 else []
+        prompt = (*shared[: length - len(suffix)], *suffix)
         beam = BeamParams(3) if i % 4 == 1 else None
-        wanted.append(GenerationRequest(str(i), None, prompt, beam=beam, logprobs=2))
+        requests.append(GenerationRequest(str(i), None, prompt, beam=beam, logprobs=2))
     engine = new_engine(bundle, has_caches=True)
-    num_hits = check_against_alone(engine, new_engine(bundle, has_caches=False), wanted)
+    num_hits = check_against_alone(engine, new_engine(bundle, has_caches=False), requests)
     assert num_hits > 2 * 100
 
 
@@ -96,25 +96,25 @@ def test_a_known_source_says_what_it_says_anew(
     rng = np.random.default_rng(6)
     vocabulary = bundle.manifest.vocab_size
     sources = [tuple(rng.integers(3, vocabulary, n).tolist()) for n in (5, 9, 16, 17, 40, 90)]
-    wanted = []
+    requests = []
     for i, which in enumerate(rng.integers(0, 6, 24)):
         beam = BeamParams(3) if i % 4 == 1 else None
-        wanted.append(GenerationRequest(str(i), sources[which], beam=beam, max_new_tokens=12))
+        requests.append(GenerationRequest(str(i), sources[which], beam=beam, max_new_tokens=12))
     engine = new_engine(bundle, has_caches=True)
-    num_hits = check_against_alone(engine, new_engine(bundle, has_caches=False), wanted)
+    num_hits = check_against_alone(engine, new_engine(bundle, has_caches=False), requests)
     assert num_hits >= 2 * 24 - 6
 
 
-def check_against_alone(engine: Engine, plain: Engine, wanted: list[GenerationRequest]) -> int:
+def check_against_alone(engine: Engine, plain: Engine, requests: list[GenerationRequest]) -> int:
     """Twice, in waves. Returns how many tokens or sources the caches held."""
-    alone = {each.request_id: run_alone(plain, each) for each in wanted}
+    alone = {request.request_id: run_alone(plain, request) for request in requests}
     num_hits = 0
     for _ in range(2):
         stories: dict[str, Story] = {}
-        left = list(wanted)
-        while left or engine.has_work:
-            engine.submit(*left[:3])
-            del left[:3]
+        waiting = list(requests)
+        while waiting or engine.has_work:
+            engine.submit(*waiting[:3])
+            del waiting[:3]
             tell(stories, engine.step())
             num_hits += engine.step_stats.num_prefix_hits + engine.step_stats.num_encoder_hits
         for request_id, story in stories.items():

@@ -55,18 +55,18 @@ def admission_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_with_many_rows_a_source_waits_a_moment_for_another(
     num_rows: int, waits: bool, admission_clock: Clock
 ) -> None:
-    def asked(name: object) -> GenerationRequest:
+    def new_request(name: object) -> GenerationRequest:
         return GenerationRequest(str(name), (3, 4), max_new_tokens=20, ignore_eos=True)
 
     for others, seconds in (([], 0.031), (["second"], 0.0)):
         engine = toy_engine(has_encoder=True, slots=40)
-        engine.submit(*map(asked, range(num_rows)))
+        engine.submit(*map(new_request, range(num_rows)))
         engine.step()
-        engine.submit(asked("first"))
+        engine.submit(new_request("first"))
         engine.step()
         assert engine.stats().num_waiting == waits
         admission_clock.now += seconds
-        engine.submit(*map(asked, others))
+        engine.submit(*map(new_request, others))
         engine.step()
         assert engine.stats().num_waiting == 0
         assert engine.stats().num_rows == num_rows + 1 + len(others)
@@ -119,12 +119,12 @@ def test_every_request_ends_once_and_says_what_it_says_alone(
 ) -> None:
     @settings(max_examples=num_examples)
     @given(
-        wanted=plans(has_encoder),
+        drawn_plans=plans(has_encoder),
         chunk=st.integers(1, 9),
         budget=st.integers(1, 20),
         cache_bytes=st.sampled_from([0, 900, 2**20]),
     )
-    def holds(wanted: list[Plan], chunk: int, budget: int, cache_bytes: int) -> None:
+    def holds(drawn_plans: list[Plan], chunk: int, budget: int, cache_bytes: int) -> None:
         engine = toy_engine(
             has_encoder=has_encoder,
             prefill_chunk=chunk,
@@ -133,10 +133,10 @@ def test_every_request_ends_once_and_says_what_it_says_alone(
             prefix_cache_bytes=cache_bytes,
             encoder_cache_bytes=cache_bytes,
         )
-        play(engine, wanted, clock)
-        for plan in wanted:
+        play(engine, drawn_plans, clock)
+        for plan in drawn_plans:
             check_outcome(plan, has_encoder)
-        again = [replace(plan.request, timeout_seconds=None) for plan in wanted]
+        again = [replace(plan.request, timeout_seconds=None) for plan in drawn_plans]
         stories = run_all(engine, again)
         for request in again:
             alone = run_alone(toy_engine(has_encoder=has_encoder), request)
@@ -145,18 +145,18 @@ def test_every_request_ends_once_and_says_what_it_says_alone(
     holds()
 
 
-def play(engine: Engine, wanted: list[Plan], clock: Clock) -> None:
-    stories = {plan.request.request_id: plan.story for plan in wanted}
+def play(engine: Engine, drawn_plans: list[Plan], clock: Clock) -> None:
+    stories = {plan.request.request_id: plan.story for plan in drawn_plans}
     tick, clock.now = 0, 0.0
     while engine.has_work or tick <= 26:
-        for plan in wanted:
+        for plan in drawn_plans:
             if plan.arrives == tick:
                 engine.submit(plan.request)
             if plan.cancelled == tick:
                 engine.cancel(plan.request.request_id)
         tell(stories, engine.step())
         assert 0 <= engine.stats().num_rows <= SLOTS
-        for plan in wanted:
+        for plan in drawn_plans:
             timeout = plan.request.timeout_seconds
             if timeout is not None and tick >= plan.arrives + timeout:
                 assert plan.story.final is not None or plan.cancelled is not None
@@ -194,22 +194,22 @@ def test_the_lowest_priority_comes_first_and_equals_as_they_came(
 ) -> None:
     engine = toy_engine(has_encoder=has_encoder, slots=1)
     source, prompt = ((5, 6), ()) if has_encoder else (None, (5, 6))
-    wanted = [
+    requests = [
         GenerationRequest(str(i), source, prompt, max_new_tokens=2, priority=priority)
         for i, priority in enumerate(priorities)
     ]
-    expected = sorted(wanted, key=lambda each: each.priority)
-    assert list(run_all(engine, wanted)) == [each.request_id for each in expected]
+    expected = sorted(requests, key=lambda request: request.priority)
+    assert list(run_all(engine, requests)) == [request.request_id for request in expected]
 
 
 def test_sources_come_in_together_while_more_wait_than_rows_are_free() -> None:
     script = Script()
     engine = toy_engine(script, has_encoder=True, slots=8)
-    wanted = [
+    requests = [
         GenerationRequest(str(i), (5 + i,), max_new_tokens=1 + i % 8, ignore_eos=True)
         for i in range(16)
     ]
-    assert len(run_all(engine, wanted)) == 16
+    assert len(run_all(engine, requests)) == 16
     assert [num_rows for num_rows, _ in script.encode_shapes[:3]] == [8, 2, 2]
 
 
@@ -229,8 +229,8 @@ def test_rows_decode_on_while_a_long_prompt_comes_in() -> None:
     engine.step()
     script.step_shapes.clear()
     engine.submit(GenerationRequest("long", None, tuple(range(3, 21)), max_new_tokens=1))
-    told = [{event.request_id for event in engine.step()} for _ in range(5)]
-    assert told == [{"decoding"}] * 4 + [{"decoding", "long"}]
+    ids_of_steps = [{event.request_id for event in engine.step()} for _ in range(5)]
+    assert ids_of_steps == [{"decoding"}] * 4 + [{"decoding", "long"}]
     assert script.step_shapes == [(1, 4), (1, 1)] * 4 + [(1, 2), (2, 1)]
 
 
@@ -322,15 +322,17 @@ def test_a_prompt_seen_before_is_not_computed_again() -> None:
 def test_equal_sources_are_encoded_once_and_those_seen_before_not_at_all() -> None:
     script = Script()
     engine = toy_engine(script, has_encoder=True)
-    wanted = [GenerationRequest(str(i), source) for i, source in enumerate([(5, 6), (7,), (5, 6)])]
-    engine.submit(*wanted)
+    requests = [
+        GenerationRequest(str(i), source) for i, source in enumerate([(5, 6), (7,), (5, 6)])
+    ]
+    engine.submit(*requests)
     engine.step()
     assert script.encode_shapes == [(2, 4)]
     assert (engine.step_stats.num_encoder_hits, engine.step_stats.num_encoder_misses) == (1, 2)
     run_all(engine, [])
-    stories = run_all(engine, wanted)
+    stories = run_all(engine, requests)
     assert script.encode_shapes == [(2, 4)]
-    for request in wanted:
+    for request in requests:
         alone = run_alone(toy_engine(has_encoder=True), request)
         assert stories[request.request_id].said == alone.said
 

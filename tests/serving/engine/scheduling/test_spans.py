@@ -28,7 +28,7 @@ def generations_of(lengths: list[int]) -> list[Generation]:
 
 def lengths_of(lengths: list[int], most_tokens: int = 1024) -> list[list[int]]:
     groups = encode_groups(generations_of(lengths), most_tokens)
-    return [[each.num_source_tokens for each in group] for group in groups]
+    return [[generation.num_source_tokens for generation in group] for group in groups]
 
 
 def test_sources_of_like_lengths_are_encoded_together() -> None:
@@ -43,10 +43,12 @@ def test_every_source_is_in_one_group_that_there_is_room_for(
     lengths: list[int], most_tokens: int
 ) -> None:
     groups = list(encode_groups(generations_of(lengths), most_tokens))
-    assert sorted(each.num_source_tokens for group in groups for each in group) == sorted(lengths)
+    assert sorted(
+        generation.num_source_tokens for group in groups for generation in group
+    ) == sorted(lengths)
     for group in groups:
         span = encode_span(group[-1])
-        assert all(encode_span(each) <= span for each in group)
+        assert all(encode_span(generation) <= span for generation in group)
         assert len(group) == 1 or len(group) * span <= most_tokens
         steps = pairwise(group)
         for number, (shorter, longer) in enumerate(steps, 1):

@@ -18,8 +18,10 @@ OWN = ("num_samples", "stop", "echo", "streams")
 
 def job(*prompts: str | tuple[int, ...], **options: Any) -> CompletionJob:
     """Options of the decoding and of the job itself."""
-    own = {name: options.pop(name) for name in OWN if name in options}
-    return CompletionJob("job", prompts, Decoding(**{"max_new_tokens": 100, **options}), **own)
+    job_options = {name: options.pop(name) for name in OWN if name in options}
+    return CompletionJob(
+        "job", prompts, Decoding(**{"max_new_tokens": 100, **options}), **job_options
+    )
 
 
 async def test_streamed_is_whole(tokenizer: Tokenizer) -> None:

@@ -77,9 +77,9 @@ async def test_the_best_hypothesis_is_told_as_it_grows(tokenizer: Tokenizer) -> 
 
     deltas = [delta async for delta in pipeline.stream(job)]
 
-    told = [(delta.index, delta.text, delta.finish_reason) for delta in deltas]
-    assert told[:3] == [(0, "h", None), (0, "é", None), (0, "", FinishReason.STOP)]
-    assert told[3:] == [(1, "hé!", FinishReason.STOP), (2, "hé!!", FinishReason.STOP)]
+    pieces = [(delta.index, delta.text, delta.finish_reason) for delta in deltas]
+    assert pieces[:3] == [(0, "h", None), (0, "é", None), (0, "", FinishReason.STOP)]
+    assert pieces[3:] == [(1, "hé!", FinishReason.STOP), (2, "hé!!", FinishReason.STOP)]
 
 
 @pytest.mark.parametrize(("beams", "is_cancelled"), [(BeamParams(4), True), (BEAMS, False)])
@@ -189,18 +189,18 @@ async def test_a_prompt_with_nothing_to_score_is_told_without_the_engine(
     ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     for whole in choices:
         assert (whole.text, whole.finish_reason) == (tokenizer.decode(ids), FinishReason.LENGTH)
-        told = [(token.logprob, token.top) for token in whole.tokens]
-        assert told == ([(None, ())] if logprobs else [])
+        reported = [(token.logprob, token.top) for token in whole.tokens]
+        assert reported == ([(None, ())] if logprobs else [])
         assert (whole.num_prompt_tokens, whole.num_generated_tokens) == (1, 0)
 
 
 async def test_ids_are_the_whole_prompt(tokenizer: Tokenizer) -> None:
     pipeline, engine = scripted_generator(tokenizer, prompt_prefix=(BOS,))
-    given = (BOS, 99, EOS, 100)
+    prompt_ids = (BOS, 99, EOS, 100)
 
-    [whole] = await complete(pipeline, Decoding(max_new_tokens=2), given)
+    [whole] = await complete(pipeline, Decoding(max_new_tokens=2), prompt_ids)
 
-    assert (only(engine).prompt_ids, only(engine).is_whole) == (given, True)
+    assert (only(engine).prompt_ids, only(engine).is_whole) == (prompt_ids, True)
     assert whole.num_prompt_tokens == 4
 
 

@@ -13,7 +13,7 @@ from transformers import DeiTImageProcessorPil, ViTImageProcessorPil
 from export.readers.hugging_face.pictures import RESAMPLING
 from serving.bundle.manifest import PictureSpec
 from serving.errors import RequestError
-from serving.pipelines.completion.images import MOST_PIXELS, open_picture, read_pixels
+from serving.pipelines.completion.images import MAX_PIXELS, open_picture, read_pixels
 
 MEAN, DEVIATION = (0.48, 0.45, 0.4), (0.26, 0.27, 0.28)
 SIZES = [(224, 224), (500, 333), (17, 900), (1, 1), (40, 30)]
@@ -46,22 +46,22 @@ def test_pixels_are_those_of_transformers(
 
     spec = PictureSpec(60 if is_cropped else 73, 73, RESAMPLING[resample], 1)
     levels = np.frombuffer(read_pixels(file_of(picture), spec, "messages"), np.uint8)
-    found = levels.reshape(spec.size, spec.size, 3) / 255
-    assert np.abs((found - MEAN) / DEVIATION - expected.transpose(1, 2, 0)).max() < 1e-5
+    pixels = levels.reshape(spec.size, spec.size, 3) / 255
+    assert np.abs((pixels - MEAN) / DEVIATION - expected.transpose(1, 2, 0)).max() < 1e-5
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I;16"])
 def test_any_colours_become_rgb(mode: str) -> None:
     picture = random_picture((20, 10), "L" if mode == "I;16" else mode)
     picture = picture.convert("I;16") if mode == "I;16" else picture
-    found = open_picture(file_of(picture), "messages")
-    assert (found.mode, found.size) == ("RGB", (20, 10))
+    opened = open_picture(file_of(picture), "messages")
+    assert (opened.mode, opened.size) == ("RGB", (20, 10))
 
 
 def test_levels_of_16_bits_are_scaled() -> None:
     levels = np.arange(0, 2**16, 257).astype(np.uint16).reshape(16, 16)
-    found = np.asarray(open_picture(file_of(Image.fromarray(levels)), "messages"))
-    assert (found[..., 0] == levels >> 8).all()
+    pixels = np.asarray(open_picture(file_of(Image.fromarray(levels)), "messages"))
+    assert (pixels[..., 0] == levels >> 8).all()
 
 
 @pytest.mark.parametrize("kind", ["png", "webp"])
@@ -80,7 +80,7 @@ def test_the_first_frame_of_an_animation_is_read() -> None:
 
 
 def test_huge_pictures_are_refused_before_they_are_read() -> None:
-    file = file_of(Image.new("1", (MOST_PIXELS // 2000 + 1, 2000)))
+    file = file_of(Image.new("1", (MAX_PIXELS // 2000 + 1, 2000)))
     assert len(file) < 20_000
     with pytest.raises(RequestError, match="pixels at most"):
         open_picture(file, "messages")

@@ -38,8 +38,8 @@ def grow(
 def before_stops(text: str, stops: list[str]) -> tuple[str, bool]:
     """The text before the stop string that is whole first, and whether there is one."""
     for end in range(len(text) + 1):
-        if found := [stop for stop in stops if text[:end].endswith(stop)]:
-            return text[: end - max(map(len, found))], True
+        if matching_stops := [stop for stop in stops if text[:end].endswith(stop)]:
+            return text[: end - max(map(len, matching_stops))], True
     return text, False
 
 

@@ -22,7 +22,7 @@ async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         Costs, "is_worthwhile", lambda self, num_rows, num_expected: num_expected > 0
     )
 
-    async def told(has_drafts: bool, *stop: str, seed: int = 0) -> list[CompletionDelta]:
+    async def complete(has_drafts: bool, *stop: str, seed: int = 0) -> list[CompletionDelta]:
         config = EngineConfig(slots=4, threads=1, speculation=has_drafts)
         sampling = SamplingParams(temperature=0.5, top_k=3, seed=seed)
         decoding = Decoding(sampling, max_new_tokens=40, ignore_eos=True)
@@ -31,8 +31,8 @@ async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             job = CompletionJob("job", (PROMPT,), decoding, num_samples=3, stop=stop)
             return await model.run(job)
 
-    whole = await told(True)
-    assert whole == await told(False)
-    stops = {each.text[start : start + 2] for each in whole for start in (5, 11, 30)}
+    whole = await complete(True)
+    assert whole == await complete(False)
+    stops = {delta.text[start : start + 2] for delta in whole for start in (5, 11, 30)}
     for stop in stops:
-        assert await told(True, stop) == await told(False, stop)
+        assert await complete(True, stop) == await complete(False, stop)

@@ -13,7 +13,7 @@ from serving.bundle.manifest import Activation, Manifest
 from serving.errors import RequestError
 from serving.pipelines.encoding.outputs import apply_activation, shorten_embeddings
 from serving.pipelines.encoding.requests import EncodingRequests
-from serving.pipelines.jobs import EncodeJob, Input, TextPair
+from serving.pipelines.jobs import EncodeInput, EncodeJob, TextPair
 from serving.pipelines.loading import ModelParts
 from tests.encoders import CLS, ENCODER_CONVENTIONS, SEP, encoder_bundle
 
@@ -23,8 +23,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> ModelParts:
     return ModelParts.open(encoder_bundle("embedder", tmp_path_factory.mktemp("b")))
 
 
-def built(
-    parts: ModelParts, *inputs: Input, **options: object
+def build(
+    parts: ModelParts, *inputs: EncodeInput, **options: object
 ) -> list[tuple[tuple[int, ...], int | None]]:
     job = EncodeJob("job", inputs, **options)  # type: ignore[arg-type]
     requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source).encodings(job)
@@ -38,7 +38,7 @@ def ids(parts: ModelParts, text: str) -> tuple[int, ...]:
 
 def test_special_tokens_go_around_texts_and_not_around_ids(parts: ModelParts) -> None:
     a, b = ids(parts, "a dog"), ids(parts, "snow")
-    assert built(parts, "a dog", (5, 6, 7), TextPair("a dog", "snow"), "") == [
+    assert build(parts, "a dog", (5, 6, 7), TextPair("a dog", "snow"), "") == [
         ((CLS, *a, SEP), None),
         ((5, 6, 7), None),
         ((CLS, *a, SEP, *b, SEP), len(a) + 2),
@@ -48,24 +48,24 @@ def test_special_tokens_go_around_texts_and_not_around_ids(parts: ModelParts) ->
 
 def test_a_prompt_comes_before_each_text(parts: ModelParts, tmp_path: Path) -> None:
     expected = (CLS, *ids(parts, "query: a dog"), SEP)
-    assert built(parts, "a dog", prompt_name="query") == [(expected, None)]
+    assert build(parts, "a dog", prompt_name="query") == [(expected, None)]
     by_default = replace(ENCODER_CONVENTIONS, default_prompt="query")
     other = ModelParts.open(encoder_bundle("embedder", tmp_path, conventions=by_default))
-    assert built(other, "a dog") == [(expected, None)]
+    assert build(other, "a dog") == [(expected, None)]
     with pytest.raises(RequestError, match="it has passage, query"):
-        built(parts, "a dog", prompt_name="title")
+        build(parts, "a dog", prompt_name="title")
 
 
 def test_what_is_too_long_is_refused_or_cut(parts: ModelParts) -> None:
     text = "0123456789" * 9
     with pytest.raises(RequestError, match="reads 64 tokens, and number 1 has 28 more"):
-        built(parts, "short", text)
-    assert built(parts, text, max_tokens=0) == [((CLS, *ids(parts, text[:62]), SEP), None)]
-    assert built(parts, text, max_tokens=900) == built(parts, text, max_tokens=0)
-    assert built(parts, text, max_tokens=5) == [((CLS, *ids(parts, "012"), SEP), None)]
-    assert built(parts, tuple(range(9)), max_tokens=5) == [(tuple(range(5)), None)]
+        build(parts, "short", text)
+    assert build(parts, text, max_tokens=0) == [((CLS, *ids(parts, text[:62]), SEP), None)]
+    assert build(parts, text, max_tokens=900) == build(parts, text, max_tokens=0)
+    assert build(parts, text, max_tokens=5) == [((CLS, *ids(parts, "012"), SEP), None)]
+    assert build(parts, tuple(range(9)), max_tokens=5) == [(tuple(range(5)), None)]
     with pytest.raises(RequestError, match="at least 3"):
-        built(parts, text, max_tokens=2)
+        build(parts, text, max_tokens=2)
 
 
 def test_pairs_are_cut_as_the_library_cuts_them(parts: ModelParts) -> None:
@@ -75,9 +75,9 @@ def test_pairs_are_cut_as_the_library_cuts_them(parts: ModelParts) -> None:
         library.enable_truncation(room, strategy="longest_first")
         expected = library.encode("a" * first, "b" * second, add_special_tokens=False).ids
         pair = TextPair("a" * first, "b" * second)
-        [(found, start)] = built(parts, pair, max_tokens=room + 3)
-        assert [found.count(a), found.count(b)] == [expected.count(a), expected.count(b)]
-        assert start == found.count(a) + 2
+        [(pair_ids, start)] = build(parts, pair, max_tokens=room + 3)
+        assert [pair_ids.count(a), pair_ids.count(b)] == [expected.count(a), expected.count(b)]
+        assert start == pair_ids.count(a) + 2
 
 
 def test_a_model_of_one_text_takes_no_pairs(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_model_of_one_text_takes_no_pairs(tmp_path: Path) -> None:
     manifest: Manifest = parts.bundle.manifest
     assert manifest.encoder is not None and manifest.encoder.separator is None
     with pytest.raises(RequestError, match="one text, not two"):
-        built(parts, TextPair("a", "b"))
+        build(parts, TextPair("a", "b"))
 
 
 LOGITS = np.array([[1.0, -2.0, 0.5], [900.0, -900.0, 0.0]], np.float32)

@@ -32,7 +32,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def loaded(path: Path, **options: Any) -> AsyncIterator[LoadedModel]:
+async def load(path: Path, **options: Any) -> AsyncIterator[LoadedModel]:
     model = load_model(path, CONFIG, **options)
     try:
         yield model
@@ -86,9 +86,7 @@ async def test_a_recorder_hears_of_the_engine_before_its_first_step_and_of_every
     bundle: Path,
 ) -> None:
     notes, turns = Notes(), CountedTurns()
-    async with loaded(
-        bundle, recorder_for=notes.recorder_for, turns_of=lambda *_: [turns]
-    ) as model:
+    async with load(bundle, recorder_for=notes.recorder_for, turns_of=lambda *_: [turns]) as model:
         [stats] = notes.stats
         assert (stats.num_rows, stats.num_slots) == (0, 3)
         assert (notes.names, notes.num_measured, notes.num_steps) == (["transformer"], 1, 0)
@@ -97,18 +95,18 @@ async def test_a_recorder_hears_of_the_engine_before_its_first_step_and_of_every
 
 
 async def test_it_answers_the_same_without_recorder_turns_and_limit(bundle: Path) -> None:
-    async with loaded(bundle) as plain, loaded(bundle, max_segments=2) as limited:
+    async with load(bundle) as plain, load(bundle, max_segments=2) as limited:
         assert await translate(plain) == await translate(limited)
 
 
 async def test_a_limit_of_segments_holds(bundle: Path) -> None:
-    async with loaded(bundle, max_segments=1) as model:
+    async with load(bundle, max_segments=1) as model:
         with pytest.raises(TooLarge, match="at most 1 sentences"):
             await translate(model)
 
 
 async def test_its_engine_runs_until_it_is_shut_down(bundle: Path) -> None:
-    async with loaded(bundle) as model:
+    async with load(bundle) as model:
         assert model.engine.is_alive
     assert not model.engine.is_alive
 
@@ -123,10 +121,12 @@ def test_defaults_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
 def test_the_bundle_and_the_device_decide() -> None:
     first = manifest(Task.GENERATE)
     other = replace(first, files={"step.onnx": "0" * 64})
-    found = [fingerprint_of(each, "cpu") for each in (first, first, other)]
+    fingerprints = [
+        fingerprint_of(bundle_manifest, "cpu") for bundle_manifest in (first, first, other)
+    ]
 
-    assert found[0] == found[1] and found[0].startswith("fp_")
-    assert len({*found, fingerprint_of(first, "cuda")}) == 3
+    assert fingerprints[0] == fingerprints[1] and fingerprints[0].startswith("fp_")
+    assert len({*fingerprints, fingerprint_of(first, "cuda")}) == 3
 
 
 @pytest.mark.parametrize("part", ["version", "code_checksum"])
@@ -152,8 +152,10 @@ def test_any_change_of_the_sources_gives_another_checksum(tmp_path: Path) -> Non
 
 
 def test_instructions_of_a_processor(tmp_path: Path) -> None:
-    told = tmp_path / "cpuinfo"
-    told.write_text("model name : X\nflags\t\t: fpu vme avx2 sse4_1 avx512_vnni\n\nflags: none\n")
+    cpu_info = tmp_path / "cpuinfo"
+    cpu_info.write_text(
+        "model name : X\nflags\t\t: fpu vme avx2 sse4_1 avx512_vnni\n\nflags: none\n"
+    )
 
-    assert instruction_sets(told) == ("avx2", "avx512_vnni", "sse4_1")
+    assert instruction_sets(cpu_info) == ("avx2", "avx512_vnni", "sse4_1")
     assert instruction_sets(tmp_path / "missing") == ()

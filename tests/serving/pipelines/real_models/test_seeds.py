@@ -22,12 +22,12 @@ async def test_a_list_of_texts_gives_what_its_texts_give_alone(tmp_path: Path) -
         languages = card.source_languages[0], card.target_languages[0]
         model = await find_translator(catalog, card.name, *languages)
 
-        async def translated(*texts: str) -> tuple[str, ...]:
+        async def translate(*texts: str) -> tuple[str, ...]:
             job = TranslationJob("job", texts, *languages, decoding)
             return (await model.run(job)).texts
 
-        together = await translated(*texts)
-        alone = [text for each in texts for text in await translated(each)]
+        together = await translate(*texts)
+        alone = [text for source in texts for text in await translate(source)]
 
     assert list(together) == alone
     assert len(set(together[0].split("\n"))) > 1

@@ -73,62 +73,68 @@ def cases(data: Path, count: int) -> list[Case]:
     pairs = [pair for pair in _pairs(data / "test.tsv.gz") if 6 <= len(pair[0].split()) <= 30]
     synonyms = Synonyms(list(_pairs(data / "train.tsv.gz")))
     reference = [
-        Case("reference", source, found, target, target)
+        Case("reference", source, terms, target, target)
         for source, target in pairs
-        if (found := synonyms.terms(source, target))
+        if (terms := synonyms.terms(source, target))
     ]
-    preferred = [case for pair in pairs if (case := _preferred(*pair))]
+    preferred = [case for pair in pairs if (case := _make_preferred(*pair))]
     return [*_spread(reference, count // 2), *_spread(preferred, count - count // 2)]
 
 
 def portuguese_cases(data: Path, count: int) -> list[Case]:
     """Return made-up terms only: there is no Portuguese reference."""
-    found = []
+    cases = []
     for source, _ in _pairs(data / "test.tsv.gz"):
         words = WORD.findall(source.lower())
         glossary = {word: _TRANSLATIONS[word][2] for word in words if word in _TRANSLATIONS}
         if 6 <= len(source.split()) <= 30 and glossary:
-            found.append(Case("preferred", source, dict(islice(glossary.items(), 2)), "", ""))
-    return _spread(found, count)
+            cases.append(Case("preferred", source, dict(islice(glossary.items(), 2)), "", ""))
+    return _spread(cases, count)
 
 
 class Synonyms:
     """Finds translations of words by the Dice coefficient of words in sentence pairs."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self._left, self._right = Counter[str](), Counter[str]()
+        self._source_counts, self._target_counts = Counter[str](), Counter[str]()
         self._both: dict[str, Counter[str]] = {}
         for source, target in pairs:
-            left, right = _words(source), _words(target)
-            self._left.update(left)
-            self._right.update(right)
-            for word in left:
-                self._both.setdefault(word, Counter()).update(right)
+            source_words, target_words = _words(source), _words(target)
+            self._source_counts.update(source_words)
+            self._target_counts.update(target_words)
+            for word in source_words:
+                self._both.setdefault(word, Counter()).update(target_words)
         self._common = {
-            word for each in (self._left, self._right) for word, _ in each.most_common(NUM_COMMON)
+            word
+            for counts in (self._source_counts, self._target_counts)
+            for word, _ in counts.most_common(NUM_COMMON)
         }
 
     def terms(self, source: str, target: str) -> dict[str, str]:
         """Return up to two words whose translation in the target is not the usual one."""
-        left, right = (sorted(_words(text) - self._common) for text in (source, target))
-        found = {}
-        for word in left:
+        source_words, target_words = (
+            sorted(_words(text) - self._common) for text in (source, target)
+        )
+        terms = {}
+        for word in source_words:
             if len(word) < 3 or not self._both.get(word) or source.count(word) != 1:
                 continue
-            best = max(right, key=lambda each: self._dice(word, each), default="")
-            usual = max(sorted(self._both[word]), key=lambda each: self._dice(word, each))
-            is_own = max(left, key=lambda each: self._dice(each, best)) == word
+            best = max(target_words, key=lambda other: self._dice(word, other), default="")
+            usual = max(sorted(self._both[word]), key=lambda other: self._dice(word, other))
+            is_own = max(source_words, key=lambda other: self._dice(other, best)) == word
             is_like = best[:4] in (usual[:4], word[:4])
             if is_own and not is_like and self._dice(word, best) >= MIN_DICE:
-                found[word] = best
-        return dict(islice(found.items(), 2))
+                terms[word] = best
+        return dict(islice(terms.items(), 2))
 
-    def _dice(self, left: str, right: str) -> float:
-        both = self._both.get(left, Counter())[right]
-        return 2 * both / max(self._left[left] + self._right[right], 1)
+    def _dice(self, source_word: str, target_word: str) -> float:
+        both = self._both.get(source_word, Counter())[target_word]
+        return (
+            2 * both / max(self._source_counts[source_word] + self._target_counts[target_word], 1)
+        )
 
 
-def _preferred(source: str, target: str) -> Case | None:
+def _make_preferred(source: str, target: str) -> Case | None:
     glossary: dict[str, str] = {}
     expected = target
     for word in WORD.findall(source.lower()):
@@ -138,7 +144,7 @@ def _preferred(source: str, target: str) -> Case | None:
                 continue
             usual, new = (_plural(text) if is_plural else text for text in _TRANSLATIONS[noun][:2])
             if source.lower().split().count(word) == 1 and _holds(expected, usual[:-2]):
-                expected = _exchanged(expected, usual, new)
+                expected = _exchange(expected, usual, new)
                 glossary[word] = new[:-2]
     return Case("preferred", source, glossary, target, expected) if glossary else None
 
@@ -158,7 +164,7 @@ def _plural_word(word: str) -> str:
     return word if word.endswith("s") else word + ("x" if word.endswith("eau") else "s")
 
 
-def _exchanged(text: str, usual: str, new: str) -> str:
+def _exchange(text: str, usual: str, new: str) -> str:
     """Replace a noun by another one, with the article that it needs."""
     pattern = re.compile(rf"(?:\b({_ARTICLES})(\s*))?\b{usual[:-2]}\b", re.IGNORECASE)
 
@@ -167,11 +173,13 @@ def _exchanged(text: str, usual: str, new: str) -> str:
             return new[:-2]
         article = match[1].lower().replace("’", "'")
         article = _FULL.get(article, article)
-        masculine = {feminine: each for each, feminine in _FEMININE.items()}.get(article, article)
-        wanted = _FEMININE.get(masculine, masculine) if new.endswith("f") else masculine
+        masculine = {
+            feminine: masculine_article for masculine_article, feminine in _FEMININE.items()
+        }.get(article, article)
+        new_article = _FEMININE.get(masculine, masculine) if new.endswith("f") else masculine
         if match[1][0].isupper():
-            wanted = wanted[0].upper() + wanted[1:]
-        return f"{wanted} {new[:-2]}"
+            new_article = new_article[0].upper() + new_article[1:]
+        return f"{new_article} {new[:-2]}"
 
     return pattern.sub(other, text)
 
@@ -191,10 +199,10 @@ def _words(text: str) -> set[str]:
 def _spread(all_cases: list[Case], count: int) -> list[Case]:
     """Return so many cases, evenly spaced, with few of each term."""
     num_of_term = Counter[str]()
-    found = []
+    cases = []
     for case in all_cases:
         num_of_term.update(list(case.glossary))
         if all(num_of_term[term] <= MOST_OF_A_TERM for term in case.glossary):
-            found.append(case)
-    step = max(len(found) / count, 1)
-    return [found[int(number * step)] for number in range(min(count, len(found)))]
+            cases.append(case)
+    step = max(len(cases) / count, 1)
+    return [cases[int(number * step)] for number in range(min(count, len(cases)))]

@@ -43,28 +43,28 @@ class Translated:
     @property
     def terms(self) -> Iterator[tuple[str, bool]]:
         """Yield each translation of a term, and whether it is there as often as its source."""
-        for term, wanted in self.case.glossary.items():
-            yield wanted, _count(self.text, wanted) >= _count(self.case.source, term)
+        for term, translations in self.case.glossary.items():
+            yield translations, _count(self.text, translations) >= _count(self.case.source, term)
 
     @property
     def is_misplaced(self) -> bool:
         """Return whether it begins with a term that the source does not begin with."""
         return any(
-            term_pattern(wanted).match(self.text)
-            and not term_pattern(wanted).match(self.plain)
+            term_pattern(translations).match(self.text)
+            and not term_pattern(translations).match(self.plain)
             and term.lower() not in " ".join(self.case.source.lower().split()[:_FIRST_WORDS])
-            for term, wanted in self.case.glossary.items()
+            for term, translations in self.case.glossary.items()
         )
 
     @property
     def is_doubled(self) -> bool:
         """Return whether a word stands twice in a row, or a term more often than its source."""
-        if len(_doubled(self.text)) > len(_doubled(self.plain)):
+        if len(_doubled_words(self.text)) > len(_doubled_words(self.plain)):
             return True
         return any(
-            _count(self.text, wanted)
-            > max(_count(self.case.source, term), _count(self.plain, wanted))
-            for term, wanted in self.case.glossary.items()
+            _count(self.text, translations)
+            > max(_count(self.case.source, term), _count(self.plain, translations))
+            for term, translations in self.case.glossary.items()
         )
 
 
@@ -72,13 +72,13 @@ def _count(text: str, term: str) -> int:
     return len(term_pattern(term).findall(text))
 
 
-def _doubled(text: str) -> list[str]:
+def _doubled_words(text: str) -> list[str]:
     words = _WORD.findall(text.lower())
-    return [left for left, right in pairwise(words) if left == right]
+    return [word for word, following_word in pairwise(words) if word == following_word]
 
 
-async def _translated(
-    translator: Translator, found: Sequence[Case], beams: int | None
+async def _translate_cases(
+    translator: Translator, cases: Sequence[Case], beams: int | None
 ) -> list[Translated]:
     card = translator.card
     [source], [target] = card.source_languages, card.target_languages
@@ -98,18 +98,18 @@ async def _translated(
         )
         return Translated(case, plain, text)
 
-    return list(await asyncio.gather(*(both(*each) for each in enumerate(found))))
+    return list(await asyncio.gather(*(both(*numbered_case) for numbered_case in enumerate(cases))))
 
 
-def _report(kind: str, found: Sequence[Translated]) -> str:
-    terms = [is_there for each in found for _, is_there in each.terms]
-    plain, texts = [each.plain for each in found], [each.text for each in found]
-    references = [each.case.plain or each.plain for each in found]
-    expected = [each.case.expected or each.plain for each in found]
+def _report(kind: str, results: Sequence[Translated]) -> str:
+    terms = [is_there for result in results for _, is_there in result.terms]
+    plain, texts = [result.plain for result in results], [result.text for result in results]
+    references = [result.case.plain or result.plain for result in results]
+    expected = [result.case.expected or result.plain for result in results]
     parts = [
-        f"{kind}: {len(found)} sentences, terms present {sum(terms)} of {len(terms)}",
-        f"begin misplaced {sum(each.is_misplaced for each in found)}",
-        f"doubled {sum(each.is_doubled for each in found)}",
+        f"{kind}: {len(results)} sentences, terms present {sum(terms)} of {len(terms)}",
+        f"begin misplaced {sum(result.is_misplaced for result in results)}",
+        f"doubled {sum(result.is_doubled for result in results)}",
         f"BLEU {_score(BLEU(), plain, references)} -> {_score(BLEU(), texts, expected)}",
         f"chrF {_score(CHRF(), plain, references)} -> {_score(CHRF(), texts, expected)}",
     ]
@@ -125,15 +125,17 @@ async def _measure(bundle: Path, data: Path, count: int, beams: int | None, show
         [card] = catalog.local_cards
         translator = await find_translator(catalog, card.name, "", "")
         make = cases if card.target_languages == ("fr",) else portuguese_cases
-        found = await _translated(translator, make(data, count), beams)
-    for kind in Counter(each.case.kind for each in found):
-        print(_report(kind, [each for each in found if each.case.kind == kind]))
-    print(_report("all", found))
-    for each in found if shows else ():
-        flags = ["misplaced"] * each.is_misplaced + ["doubled"] * each.is_doubled
-        flags += [f"missing {wanted}" for wanted, is_there in each.terms if not is_there]
-        print(f"\n{each.case.source}\n{dict(each.case.glossary)} {' '.join(flags)}")
-        print(f"  {each.plain}\n  {each.text}\n  {each.case.expected}")
+        results = await _translate_cases(translator, make(data, count), beams)
+    for kind in Counter(result.case.kind for result in results):
+        print(_report(kind, [result for result in results if result.case.kind == kind]))
+    print(_report("all", results))
+    for result in results if shows else ():
+        flags = ["misplaced"] * result.is_misplaced + ["doubled"] * result.is_doubled
+        flags += [
+            f"missing {translations}" for translations, is_there in result.terms if not is_there
+        ]
+        print(f"\n{result.case.source}\n{dict(result.case.glossary)} {' '.join(flags)}")
+        print(f"  {result.plain}\n  {result.text}\n  {result.case.expected}")
 
 
 @click.command()

@@ -53,13 +53,13 @@ class LongSentence:
 
     @property
     def source(self) -> str:
-        return _joined(self.sources, self.joins, "") + "."
+        return _join(self.sources, self.joins, "") + "."
 
     def reference(self, language: str) -> str:
-        return _joined(self.targets, self.joins, language) + "."
+        return _join(self.targets, self.joins, language) + "."
 
 
-def _joined(parts: Sequence[str], joins: Sequence[str], language: str) -> str:
+def _join(parts: Sequence[str], joins: Sequence[str], language: str) -> str:
     table = _JOINS.get(language, {})
     spaced = (table.get(join, join) + part for join, part in zip(joins, parts[1:], strict=True))
     return parts[0] + "".join(spaced)
@@ -72,7 +72,7 @@ def long_sentences(data: Path, count: int, seed: int = 1) -> list[LongSentence]:
     draw = random.Random(seed)
     pairs = [*_parts(data)]
     draw.shuffle(pairs)
-    found = []
+    sentences = []
     for number in range(count):
         num_words = SHORTEST + (LONGEST - SHORTEST) * number // max(count - 1, 1)
         parts: list[tuple[str, str]] = []
@@ -80,8 +80,8 @@ def long_sentences(data: Path, count: int, seed: int = 1) -> list[LongSentence]:
             parts.append(pairs[draw.randrange(len(pairs))])
         joins = tuple(draw.choice((", ", "; ", " and ")) for _ in parts[1:])
         sources, targets = zip(*parts, strict=True)
-        found.append(LongSentence(sources, targets, joins))
-    return found
+        sentences.append(LongSentence(sources, targets, joins))
+    return sentences
 
 
 def _parts(data: Path) -> Iterator[tuple[str, str]]:
@@ -100,12 +100,12 @@ def _in_small(text: str) -> str:
 
 def most_repeats(text: str) -> int:
     """Return how often the four words in a row come that come most."""
-    own = _WORD.findall(text.lower())
-    grams = Counter(zip(*(own[start:] for start in range(4)), strict=False))
+    words = _WORD.findall(text.lower())
+    grams = Counter(zip(*(words[start:] for start in range(4)), strict=False))
     return max(grams.values(), default=0)
 
 
-async def translated(translator: Translator, texts: Sequence[str]) -> list[Rendering]:
+async def translate(translator: Translator, texts: Sequence[str]) -> list[Rendering]:
     card = translator.card
     decoding = translation_decoding(card, {})
     [source], [target] = card.source_languages, card.target_languages
@@ -115,7 +115,7 @@ async def translated(translator: Translator, texts: Sequence[str]) -> list[Rende
         job = TranslationJob(str(number), (text,), source, target, decoding, protection=True)
         return (await translator.run(job)).renderings[0][0]
 
-    return [found async for found in in_order(work, enumerate(texts), 32)]
+    return [rendering async for rendering in in_order(work, enumerate(texts), 32)]
 
 
 def _report(name: str, outcomes: Sequence[Rendering], references: Sequence[str]) -> str:
@@ -142,21 +142,21 @@ async def _measure(bundle: Path, sentences: Sequence[LongSentence], shows: bool)
         translator = await find_translator(catalog, card.name, "", "")
         [target] = card.target_languages
         if target != "fr":
-            parts = [*dict.fromkeys(part for each in sentences for part in each.sources)]
-            alone = await translated(translator, parts)
+            parts = [*dict.fromkeys(part for sentence in sentences for part in sentence.sources)]
+            alone = await translate(translator, parts)
             by_source = {
                 part: outcome.text.rstrip(" .!?")
                 for part, outcome in zip(parts, alone, strict=True)
             }
             sentences = [
-                replace(each, targets=tuple(by_source[part] for part in each.sources))
-                for each in sentences
+                replace(sentence, targets=tuple(by_source[part] for part in sentence.sources))
+                for sentence in sentences
             ]
-        outcomes = await translated(translator, [each.source for each in sentences])
-    references = [each.reference(target) for each in sentences]
-    for each, outcome, reference in zip(sentences, outcomes, references, strict=True):
+        outcomes = await translate(translator, [sentence.source for sentence in sentences])
+    references = [sentence.reference(target) for sentence in sentences]
+    for sentence, outcome, reference in zip(sentences, outcomes, references, strict=True):
         if shows:
-            print(f"\n{each.source}\n  {outcome.text}\n  {reference}")
+            print(f"\n{sentence.source}\n  {outcome.text}\n  {reference}")
     print(_report(card.name, outcomes, references), flush=True)
 
 

@@ -16,14 +16,16 @@ from tests.serving.pipelines.fakes import shouting_translator
 PAIR = (("l'ab c", "x yz."),)
 
 
-async def told(tokenizer: Tokenizer, *texts: str, **options: Any) -> tuple[SentenceAttention, ...]:
+async def sentence_attentions(
+    tokenizer: Tokenizer, *texts: str, **options: Any
+) -> tuple[SentenceAttention, ...]:
     pipeline, _ = shouting_translator(tokenizer)
     job = TranslationJob("job", texts, "en", "fr", returns_attention=True, **options)
     return (await pipeline.run(job)).renderings[0][0].attention
 
 
 async def test_words_have_the_weights_of_their_tokens(tokenizer: Tokenizer) -> None:
-    [attention] = await told(tokenizer, "l'a bc.")
+    [attention] = await sentence_attentions(tokenizer, "l'a bc.")
 
     assert attention.source_tokens == ("l", "'", "a", " ", "b", "c", ".", "")
     assert attention.source_words == ("l'", "a", "bc", ".", "")
@@ -32,7 +34,7 @@ async def test_words_have_the_weights_of_their_tokens(tokenizer: Tokenizer) -> N
 
 
 async def test_each_sentence_has_its_own(tokenizer: Tokenizer) -> None:
-    first, second = await told(tokenizer, "a.\nb c.")
+    first, second = await sentence_attentions(tokenizer, "a.\nb c.")
 
     assert (first.target_words, second.target_words) == (("A", "."), ("B", "C", "."))
 

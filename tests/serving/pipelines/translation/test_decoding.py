@@ -46,9 +46,11 @@ async def test_what_the_vocabulary_cannot_write_is_refused(
     path = tmp_path / "tokenizer.json"
     path.write_bytes(tokenizer_from_words(words, unknown="<unk>", special=words[:4]))
     pipeline, engine = shouting_translator(Tokenizer(path))
-    with pytest.raises(RequestError, match="cannot be written with the model's vocabulary") as told:
+    with pytest.raises(
+        RequestError, match="cannot be written with the model's vocabulary"
+    ) as raised:
         await pipeline.run(job("two", **options))
-    assert told.value.field in options
+    assert raised.value.field in options
     assert engine.requests == []
 
 
@@ -111,13 +113,13 @@ async def test_all_of_decoding_reaches_every_sentence(tokenizer: Tokenizer) -> N
 
 async def test_alternatives_are_combined_rank_by_rank(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
-    asked = job("A b.\nC d.", "", "E", decoding=FOUR_BEAMS, num_alternatives=2)
+    translation_job = job("A b.\nC d.", "", "E", decoding=FOUR_BEAMS, num_alternatives=2)
 
-    translation = await pipeline.run(asked)
+    translation = await pipeline.run(translation_job)
 
-    texts = [[each.text for each in ranked] for ranked in translation.renderings]
+    texts = [[rendering.text for rendering in ranked] for ranked in translation.renderings]
     assert texts == [["A B.\nC D.", "A B.!\nC D.!", "A B.!!\nC D.!!"], [""], ["E", "E!", "E!!"]]
-    scores = [[each.score for each in ranked] for ranked in translation.renderings]
+    scores = [[rendering.score for rendering in ranked] for ranked in translation.renderings]
     assert scores == [[-0.5, -1.0, -1.5], [0.0], [-0.5, -1.0, -1.5]]
 
 
@@ -128,7 +130,7 @@ async def test_alternatives_differ(tokenizer: Tokenizer) -> None:
 
     translation = await pipeline.run(job("a", decoding=FOUR_BEAMS, num_alternatives=3))
 
-    assert [each.text for each in translation.renderings[0]] == ["A"]
+    assert [rendering.text for rendering in translation.renderings[0]] == ["A"]
 
 
 async def test_the_score_of_greedy_decoding_counts_the_end(tokenizer: Tokenizer) -> None:
@@ -168,7 +170,7 @@ async def test_alternatives_at_a_prefix_go_on_from_the_likeliest_words(
 ) -> None:
     """The fake finds the token after any other the next likeliest."""
     pipeline, engine = shouting_translator(tokenizer)
-    asked = job(
+    translation_job = job(
         "a.\nb.",
         target_prefix="x",
         num_alternatives=2,
@@ -176,7 +178,7 @@ async def test_alternatives_at_a_prefix_go_on_from_the_likeliest_words(
         decoding=Decoding(priority=2),
     )
 
-    [ranked] = (await pipeline.run(asked)).renderings
+    [ranked] = (await pipeline.run(translation_job)).renderings
 
     probe, *others = engine.requests
     assert (probe.max_new_tokens, probe.processors.min_tokens, probe.priority) == (4, 1, 2)
@@ -184,7 +186,7 @@ async def test_alternatives_at_a_prefix_go_on_from_the_likeliest_words(
     # first letter counts, too.
     prefixes = ["xA", "xB", "xA/", "xC", "xA0", "xD"]
     assert [tokenizer.decode(request.forced_ids) for request in others] == [*prefixes, ""]
-    assert [each.text for each in ranked] == ["xAA.\nB.", "xBA.\nB.", "xCA.\nB."]
+    assert [rendering.text for rendering in ranked] == ["xAA.\nB.", "xBA.\nB.", "xCA.\nB."]
 
 
 async def test_what_cannot_be_met_is_told_of_the_whole_text(tokenizer: Tokenizer) -> None:
@@ -225,9 +227,9 @@ async def test_words_that_are_protected_are_aligned_as_they_are_written(
     text: str, target: str, pharaoh: str, tokenizer: Tokenizer
 ) -> None:
     pipeline, _ = shouting_translator(tokenizer)
-    asked = job(text, returns_alignments=True, protection=True)
+    translation_job = job(text, returns_alignments=True, protection=True)
 
-    [[best]] = (await pipeline.run(asked)).renderings
+    [[best]] = (await pipeline.run(translation_job)).renderings
 
     assert best.text == target
     assert best.alignment is not None
@@ -239,10 +241,10 @@ async def test_words_that_are_protected_are_aligned_as_they_are_written(
 async def test_placeholders_are_taken_over(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    found = await pipeline.run(job("hi {name} there", placeholders=()))
+    translation = await pipeline.run(job("hi {name} there", placeholders=()))
     named = await pipeline.run(job("hi xy there", placeholders=("xy",)))
 
-    assert (found.texts, named.texts) == (("HI {name} THERE",), ("HI xy THERE",))
+    assert (translation.texts, named.texts) == (("HI {name} THERE",), ("HI xy THERE",))
 
 
 async def test_pairs_are_scored_in_one_batch(tokenizer: Tokenizer) -> None:

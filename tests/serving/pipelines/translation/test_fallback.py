@@ -51,9 +51,9 @@ def looping(request: GenerationRequest, source: str) -> str:
     return "un chien et un chat dorment." if is_second else LOOP
 
 
-async def both_ways(pipeline: TranslationPipeline, *texts: str, **asked: Any) -> Translation:
+async def both_ways(pipeline: TranslationPipeline, *texts: str, **options: Any) -> Translation:
     """Return the translation, after checking that a stream says the same."""
-    job = TranslationJob("job", texts, "en", "fr", **{"protection": True, **asked})
+    job = TranslationJob("job", texts, "en", "fr", **{"protection": True, **options})
     whole = await pipeline.run(job)
     assert isinstance(whole, Translation)
     *deltas, last = [item async for item in pipeline.stream(job)]
@@ -75,9 +75,9 @@ async def both_ways(pipeline: TranslationPipeline, *texts: str, **asked: Any) ->
 async def test_a_loop_goes_on_without_repetition(tokenizer: Tokenizer, decoding: Decoding) -> None:
     pipeline, engine = translator(tokenizer, looping)
 
-    found = await both_ways(pipeline, "a dog and a cat sleep.", decoding=decoding)
+    translation = await both_ways(pipeline, "a dog and a cat sleep.", decoding=decoding)
 
-    assert found.texts == ("un chien et un chat dorment.",)
+    assert translation.texts == ("un chien et un chat dorment.",)
     first, second = engine.requests[:2]
     assert second.processors.no_repeat_ngram_size == 4
     assert tokenizer.decode(second.forced_ids) == "un chien et un c"[: len(second.forced_ids)]
@@ -89,11 +89,11 @@ async def test_only_what_loops_is_asked_again(tokenizer: Tokenizer) -> None:
         return looping(request, source) if source == "a dog." else "une souris."
 
     pipeline, engine = translator(tokenizer, answer)
-    found = await pipeline.run(
+    translation = await pipeline.run(
         TranslationJob("job", ("a mouse.", "a dog.", "some mouse."), "en", "fr", protection=True)
     )
 
-    assert [text[:6] for text in found.texts] == ["une so", "un chi", "une so"]
+    assert [text[:6] for text in translation.texts] == ["une so", "un chi", "une so"]
     assert len(engine.requests) == 4
 
 
@@ -111,19 +111,21 @@ async def test_a_second_loop_ends_by_length(tokenizer: Tokenizer) -> None:
         return "un chien " + "".join(map(chr, range(97, 123))) * 9 if is_second else LOOP
 
     pipeline, _ = translator(tokenizer, answer)
-    found = await both_ways(pipeline, "a dog.")
+    translation = await both_ways(pipeline, "a dog.")
 
-    assert found.renderings[0][0].reason is FinishReason.LENGTH
-    assert len(found.texts[0]) < 40
+    assert translation.renderings[0][0].reason is FinishReason.LENGTH
+    assert len(translation.texts[0]) < 40
 
 
 async def test_hypotheses_of_a_beam_search_are_replaced_together(tokenizer: Tokenizer) -> None:
     pipeline, _ = translator(tokenizer, looping)
     decoding = Decoding(beam=BeamParams(2, num_hypotheses=2))
 
-    found = await both_ways(pipeline, "a dog and a cat.", decoding=decoding, num_alternatives=1)
+    translation = await both_ways(
+        pipeline, "a dog and a cat.", decoding=decoding, num_alternatives=1
+    )
 
-    texts = [rendering.text for rendering in found.renderings[0]]
+    texts = [rendering.text for rendering in translation.renderings[0]]
     assert texts == ["un chien et un chat dorment.", "un chien et un chat dorment.!"]
 
 
@@ -188,7 +190,7 @@ async def test_another_hypothesis_has_the_words(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "asked", "expected"),
+    ("text", "answer", "options", "expected"),
     [
         ("Green Street", "Street", {}, "Green Street"),
         ("Green Street", "", {}, "Green Street"),
@@ -200,17 +202,17 @@ async def test_another_hypothesis_has_the_words(tokenizer: Tokenizer) -> None:
     ],
 )
 async def test_what_fails_twice_stays_in_its_language(
-    tokenizer: Tokenizer, text: str, answer: str, asked: dict[str, Any], expected: str | None
+    tokenizer: Tokenizer, text: str, answer: str, options: dict[str, Any], expected: str | None
 ) -> None:
     pipeline, _ = translator(tokenizer, lambda request, source: answer)
-    found = await both_ways(pipeline, text, **asked)
+    translation = await both_ways(pipeline, text, **options)
 
-    assert found.texts == (text if expected is None else expected,)
-    assert found.renderings[0][0].reason is FinishReason.STOP
+    assert translation.texts == (text if expected is None else expected,)
+    assert translation.renderings[0][0].reason is FinishReason.STOP
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"target_prefix": "St"},
         {"decoding": Decoding(max_new_tokens=3)},
@@ -218,11 +220,11 @@ async def test_what_fails_twice_stays_in_its_language(
     ],
 )
 async def test_what_was_begun_or_cut_or_is_not_protected_is_taken_as_it_is(
-    tokenizer: Tokenizer, asked: dict[str, Any]
+    tokenizer: Tokenizer, options: dict[str, Any]
 ) -> None:
     pipeline, engine = translator(tokenizer, omitting)
     await pipeline.run(
-        TranslationJob("job", ("Green Street",), "en", "fr", **{"protection": True, **asked})
+        TranslationJob("job", ("Green Street",), "en", "fr", **{"protection": True, **options})
     )
     assert len(engine.requests) == 1
 
@@ -237,29 +239,29 @@ async def test_a_second_try_has_at_most_the_rows_of_the_engine(
     pipeline, engine = translator(tokenizer, omitting, max_rows)
 
     assert (await both_ways(pipeline, "Green Street")).texts == (expected,)
-    assert [each.beam.num_beams for each in engine.requests if each.beam] == num_beams * 2
+    assert [request.beam.num_beams for request in engine.requests if request.beam] == num_beams * 2
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
 async def test_terms_are_put_in_place_with_few_rows(tokenizer: Tokenizer, max_rows: int) -> None:
     pipeline, engine = translator(tokenizer, lambda request, source: source, max_rows)
-    found = await both_ways(pipeline, "a dog.", glossary=(GlossaryEntry("dog", ("clebs",)),))
+    translation = await both_ways(pipeline, "a dog.", glossary=(GlossaryEntry("dog", ("clebs",)),))
 
-    assert found.texts == ("a clebs.",)
+    assert translation.texts == ("a clebs.",)
     assert max(request.num_rows for request in engine.requests) == max_rows
 
 
 async def test_where_words_are_aligned_the_first_translation_stays(tokenizer: Tokenizer) -> None:
     pipeline, engine = translator(tokenizer, lambda request, source: "Street")
-    found = await both_ways(pipeline, "Green Street", returns_alignments=True)
-    assert found.texts == ("Street",)
+    translation = await both_ways(pipeline, "Green Street", returns_alignments=True)
+    assert translation.texts == ("Street",)
     assert len(engine.requests) == 4
 
 
 async def test_terms_are_put_into_second_translations(tokenizer: Tokenizer) -> None:
     pipeline, _ = translator(tokenizer, looping)
-    found = await both_ways(
+    translation = await both_ways(
         pipeline, "a dog and a cat.", glossary=(GlossaryEntry("cat", ("matou",)),)
     )
-    assert "matou" in found.texts[0]
-    assert found.texts[0].count("un chien") == 1
+    assert "matou" in translation.texts[0]
+    assert translation.texts[0].count("un chien") == 1

@@ -12,8 +12,8 @@ import pytest
 
 from serving.bundle.manifest import Limits
 from serving.errors import RequestError
-from serving.pipelines.decoding import PLAIN, Decoding
-from serving.pipelines.translation.glossary import MAX_TERMS
+from serving.pipelines.decoding import DEFAULT_DECODING, Decoding
+from serving.pipelines.translation.glossary import MAX_TERMS_PER_SEGMENT
 from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.requests.parameters import BeamParams, SamplingParams
@@ -87,14 +87,16 @@ def aligning_translator(
         ("nothing", "NOTHING"),
     ],
 )
-@pytest.mark.parametrize("decoding", [PLAIN, Decoding(beam=BeamParams(2))], ids=["greedy", "beam"])
+@pytest.mark.parametrize(
+    "decoding", [DEFAULT_DECODING, Decoding(beam=BeamParams(2))], ids=["greedy", "beam"]
+)
 async def test_terms_take_the_place_of_their_words(
     tokenizer: Tokenizer, text: str, translation: str, decoding: Decoding
 ) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    found = await pipeline.run(job(text, decoding=decoding))
-    assert found.texts == (translation,)
-    assert found.renderings[0][0].reason is FinishReason.STOP
+    result = await pipeline.run(job(text, decoding=decoding))
+    assert result.texts == (translation,)
+    assert result.renderings[0][0].reason is FinishReason.STOP
 
 
 async def test_nothing_is_done_where_the_translation_has_the_term(tokenizer: Tokenizer) -> None:
@@ -108,43 +110,47 @@ async def test_a_term_whose_word_is_another_terms_translation_is_not_put_elsewhe
     tokenizer: Tokenizer,
 ) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    found = await pipeline.run(job("a cap and a hat"))
-    assert found.texts == ("A CAP AND A HAT",)
-    assert found.renderings[0][0].reason is FinishReason.CONSTRAINT
+    translation = await pipeline.run(job("a cap and a hat"))
+    assert translation.texts == ("A CAP AND A HAT",)
+    assert translation.renderings[0][0].reason is FinishReason.CONSTRAINT
 
 
 async def test_the_likeliest_of_several_translations_is_taken(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     glossary = (GlossaryEntry("dog", ("toutou", "chien")),)  # each letter costs the same
-    found = await pipeline.run(job("a dog", glossary=glossary))
-    assert found.texts == ("A chien",)
+    translation = await pipeline.run(job("a dog", glossary=glossary))
+    assert translation.texts == ("A chien",)
 
 
 async def test_models_without_attention_have_terms_too(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer, num_heads=0)
-    found = await pipeline.run(job("a dog runs"))
-    assert "chien" in found.texts[0].lower()
-    assert len(found.texts[0].split()) == 3
+    translation = await pipeline.run(job("a dog runs"))
+    assert "chien" in translation.texts[0].lower()
+    assert len(translation.texts[0].split()) == 3
 
 
 async def test_streamed_is_whole(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    asked = job("One. A dog runs. Two.", "a hat", protection=True)
-    whole = await pipeline.run(asked)
-    *deltas, last = [each async for each in pipeline.stream(asked)]
+    translation_job = job("One. A dog runs. Two.", "a hat", protection=True)
+    whole = await pipeline.run(translation_job)
+    *deltas, last = [item async for item in pipeline.stream(translation_job)]
     assert isinstance(last, Translation)
     assert last == whole
     assert whole.texts == ("ONE. A chien RUNS. TWO.", "A bonnet de nuit")
     for number, text in enumerate(whole.texts):
-        pieces = [each.piece for each in deltas if each.text == number]
+        pieces = [item.piece for item in deltas if item.text == number]
         assert "".join(pieces) == text
 
 
 async def test_all_alternatives_have_the_terms(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     decoding = Decoding(beam=BeamParams(4, num_hypotheses=4))
-    found = await pipeline.run(job("a dog", decoding=decoding, num_alternatives=2))
-    assert [each.text for each in found.renderings[0]] == ["A chien", "A chien!", "A chien!!"]
+    translation = await pipeline.run(job("a dog", decoding=decoding, num_alternatives=2))
+    assert [rendering.text for rendering in translation.renderings[0]] == [
+        "A chien",
+        "A chien!",
+        "A chien!!",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,25 +166,25 @@ async def test_a_prefix_stays(
     pipeline, engine = aligning_translator(tokenizer)
     script = engine.script
     engine.script = lambda request: script(request)[len(prefix.rstrip()) :]
-    found = await pipeline.run(job("a dog and", target_prefix=prefix))
-    assert found.texts[0].startswith(translation)
-    assert found.renderings[0][0].reason is reason
+    result = await pipeline.run(job("a dog and", target_prefix=prefix))
+    assert result.texts[0].startswith(translation)
+    assert result.renderings[0][0].reason is reason
 
 
 async def test_what_is_cut_before_a_term_stays_as_it_is(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     decoding = Decoding(max_new_tokens=5)
-    found = await pipeline.run(job("a red dog", decoding=decoding))
-    assert found.texts == ("A RED",)
-    assert found.renderings[0][0].reason is FinishReason.LENGTH
+    translation = await pipeline.run(job("a red dog", decoding=decoding))
+    assert translation.texts == ("A RED",)
+    assert translation.renderings[0][0].reason is FinishReason.LENGTH
 
 
 async def test_what_is_drawn_stays_but_for_the_term(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer)
     decoding = Decoding(sampling=SamplingParams(temperature=0.7, seed=5))
-    found = await pipeline.run(job("a dog", decoding=decoding))
+    translation = await pipeline.run(job("a dog", decoding=decoding))
     first, *others = engine.requests
-    assert found.texts == ("A chien",)
+    assert translation.texts == ("A chien",)
     assert (first.sampling.temperature, first.sampling.seed) == (0.7, 5)
     assert all(request.sampling.temperature == 0 for request in others)
 
@@ -186,16 +192,16 @@ async def test_what_is_drawn_stays_but_for_the_term(tokenizer: Tokenizer) -> Non
 async def test_tags_stay_around_what_came_of_theirs(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     text = "the <b>hat</b> and <i>a dog</i> of https://a.example/hat now"
-    asked = job(text, markup=Markup(MarkupKind.HTML), protection=True)
-    [found] = (await pipeline.run(asked)).texts
-    assert "<b>bonnet de nuit</b> AND <i>A chien</i>" in found
-    assert "https://a.example/hat" in found
+    translation_job = job(text, markup=Markup(MarkupKind.HTML), protection=True)
+    [translated] = (await pipeline.run(translation_job)).texts
+    assert "<b>bonnet de nuit</b> AND <i>A chien</i>" in translated
+    assert "https://a.example/hat" in translated
 
 
 async def test_alignments_link_a_term_with_its_source(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    found = await pipeline.run(job("a hat was", returns_alignments=True))
-    alignment = found.renderings[0][0].alignment
+    translation = await pipeline.run(job("a hat was", returns_alignments=True))
+    alignment = translation.renderings[0][0].alignment
     assert alignment is not None
     assert alignment.target_words == ("A", "bonnet", "de", "nuit", "WAS")
     assert {(1, 1), (1, 2), (1, 3)} <= {*alignment.links}
@@ -203,10 +209,10 @@ async def test_alignments_link_a_term_with_its_source(tokenizer: Tokenizer) -> N
 
 async def test_all_that_was_generated_counts(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer)
-    found = await pipeline.run(job("a dog"))
+    translation = await pipeline.run(job("a dog"))
     plain = len("A DOG")
-    assert found.num_source_tokens == len("a dog") + 1
-    assert found.num_generated_tokens > plain
+    assert translation.num_source_tokens == len("a dog") + 1
+    assert translation.num_generated_tokens > plain
     assert len({request.request_id for request in engine.requests}) == len(engine.requests)
 
 
@@ -249,8 +255,8 @@ async def test_signs_of_a_term_go_with_its_words(
     tokenizer: Tokenizer, text: str, term: str, expected: str
 ) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    [found] = (await pipeline.run(job(text, glossary=entries({term: "clebs"})))).texts
-    assert found == expected
+    [translated] = (await pipeline.run(job(text, glossary=entries({term: "clebs"})))).texts
+    assert translated == expected
 
 
 @pytest.mark.parametrize(
@@ -268,9 +274,9 @@ async def test_a_term_wins_over_what_it_holds(
     tokenizer: Tokenizer, text: str, term: str, expected: str
 ) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    asked = job(text, glossary=entries({term: "clebs"}), protection=True)
-    [found] = (await pipeline.run(asked)).texts
-    assert found == expected
+    translation_job = job(text, glossary=entries({term: "clebs"}), protection=True)
+    [translated] = (await pipeline.run(translation_job)).texts
+    assert translated == expected
 
 
 async def test_what_the_model_copied_is_replaced_and_nothing_around_it(
@@ -284,8 +290,8 @@ async def test_what_the_model_copied_is_replaced_and_nothing_around_it(
 
 async def test_too_many_terms_are_refused(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer, limits=Limits(1000, 1000, 1000))
-    with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS} terms"):
-        await pipeline.run(job("% " * (MAX_TERMS + 1)))
+    with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS_PER_SEGMENT} terms"):
+        await pipeline.run(job("% " * (MAX_TERMS_PER_SEGMENT + 1)))
     assert engine.requests == []
 
 
@@ -296,7 +302,7 @@ async def test_unknown_names_that_have_a_translation_are_not_kept(tokenizer: Tok
         (entries({"Okafor Inc": "LA SA"}), "I met Okafor Inc."),
         (entries({"Inc.": "SA"}), "I met %1 Inc."),
     ):
-        asked = replace(job("I met Okafor Inc.", protection=True), glossary=glossary)
+        translation_job = replace(job("I met Okafor Inc.", protection=True), glossary=glossary)
         engine.requests.clear()
-        await pipeline.run(asked)
+        await pipeline.run(translation_job)
         assert tokenizer.decode(engine.requests[0].source_ids or ()) == read

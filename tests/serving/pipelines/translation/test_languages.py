@@ -36,8 +36,8 @@ def many(
             "por_Latn": LanguageIds((TO_POR,), (), (POR, POR)),
         },
     )
-    given = {"source_languages": NLLB, "target_languages": NLLB, "tokens": tokens}
-    return shouting_translator(tokenizer, name, **{**given, **changes})
+    languages = {"source_languages": NLLB, "target_languages": NLLB, "tokens": tokens}
+    return shouting_translator(tokenizer, name, **{**languages, **changes})
 
 
 def bilingual(tokenizer: Tokenizer, name: str, source: str, target: str) -> TranslationPipeline:
@@ -78,13 +78,13 @@ async def test_languages_without_tokens_add_nothing(tokenizer: Tokenizer) -> Non
 
 async def test_scores_prefixes_and_alternatives_know_the_pair(tokenizer: Tokenizer) -> None:
     pipeline, engine = many(tokenizer)
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "num_alternatives": 2,
         "target_prefix": "b c ",
         "alternatives_at_prefix": True,
     }
 
-    await pipeline.run(TranslationJob("job", ("a",), "en", "fr", **asked))
+    await pipeline.run(TranslationJob("job", ("a",), "en", "fr", **options))
     await pipeline.run(ScoreJob("job", (("a", "b"),), "en", "fr"))
 
     assert len(engine.requests) == 1 + 2 * 3 + 1  # a probe, two prefixes for each text, a score
@@ -187,9 +187,9 @@ async def test_an_ambiguous_language_names_the_choices(tokenizer: Tokenizer) -> 
 async def test_a_model_of_one_language_may_stay_in_it(tokenizer: Tokenizer, language: str) -> None:
     pipeline = bilingual(tokenizer, "same", language, language)
 
-    found = await pipeline.run(TranslationJob("job", ("a",), language, language))
+    translation = await pipeline.run(TranslationJob("job", ("a",), language, language))
 
-    assert found.texts == ("A",)
+    assert translation.texts == ("A",)
 
 
 async def test_the_catalog_finds_the_model_of_a_pair(tokenizer: Tokenizer) -> None:

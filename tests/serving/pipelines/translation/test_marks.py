@@ -15,12 +15,12 @@ from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
 HTML, XML = Markup(MarkupKind.HTML), Markup(MarkupKind.XML)
 
 
-async def shouted(
+async def shout(
     tokenizer: Tokenizer, *texts: str, num_heads: int = 4, **options: Any
 ) -> tuple[tuple[str, ...], FakeEngine]:
     pipeline, engine = shouting_translator(tokenizer, num_heads=num_heads)
-    found = await pipeline.run(TranslationJob("job", texts, "en", "fr", **options))
-    return found.texts, engine
+    translation = await pipeline.run(TranslationJob("job", texts, "en", "fr", **options))
+    return translation.texts, engine
 
 
 def sources(tokenizer: Tokenizer, engine: FakeEngine) -> list[str]:
@@ -30,21 +30,21 @@ def sources(tokenizer: Tokenizer, engine: FakeEngine) -> list[str]:
 @pytest.mark.parametrize("num_heads", [0, 4])
 async def test_tags_leave_the_text_and_come_back(tokenizer: Tokenizer, num_heads: int) -> None:
     text = "<p>a <b class='x'>b &amp; c</b>, d.</p>\n<p>e <i>f</i><br>g</p>"
-    [found], engine = await shouted(tokenizer, text, markup=HTML, num_heads=num_heads)
-    assert found == "<p>A <b class='x'>B &amp; C</b>, D.</p>\n<p>E <i>F</i><br>G</p>"
+    [translated], engine = await shout(tokenizer, text, markup=HTML, num_heads=num_heads)
+    assert translated == "<p>A <b class='x'>B &amp; C</b>, D.</p>\n<p>E <i>F</i><br>G</p>"
     assert sources(tokenizer, engine) == ["a b & c, d.", "e f", "g"]
 
 
 async def test_attention_is_asked_where_marks_need_it(tokenizer: Tokenizer) -> None:
     text = "<p>plain</p><p><b>all of it</b></p><p>a <b>part</b></p><p>a <code>b</code></p>"
-    _, engine = await shouted(tokenizer, text, markup=HTML)
+    _, engine = await shout(tokenizer, text, markup=HTML)
     assert [request.alignment_heads is not None for request in engine.requests] == [
         False,
         False,
         True,
         True,
     ]
-    _, engine = await shouted(tokenizer, "plain", "at a.com", "in 1984", protection=True)
+    _, engine = await shout(tokenizer, "plain", "at a.com", "in 1984", protection=True)
     assert [request.alignment_heads is not None for request in engine.requests] == [
         False,
         True,
@@ -53,27 +53,27 @@ async def test_attention_is_asked_where_marks_need_it(tokenizer: Tokenizer) -> N
 
 
 async def test_without_marks_a_tag_is_text(tokenizer: Tokenizer) -> None:
-    [found], engine = await shouted(tokenizer, "a <b>c</b> a@b.com")
-    assert found == "A <B>C</B> A@B.COM"
+    [translated], engine = await shout(tokenizer, "a <b>c</b> a@b.com")
+    assert translated == "A <B>C</B> A@B.COM"
     assert not any(request.alignment_heads is not None for request in engine.requests)
 
 
 async def test_what_is_protected_is_as_it_was(tokenizer: Tokenizer) -> None:
     text = "see http://a.b/c?d=e, {name}:  **b** 3.5 kg!\n\n- 12\n- ``` x\n# end 🙂 ok"
-    [found], engine = await shouted(tokenizer, text, protection=True)
-    assert found == "SEE http://a.b/c?d=e, {name}: **B** 3,5 kg!\n\n- 12\n- ``` X\n# END 🙂 OK"
+    [translated], engine = await shout(tokenizer, text, protection=True)
+    assert translated == "SEE http://a.b/c?d=e, {name}: **B** 3,5 kg!\n\n- 12\n- ``` X\n# END 🙂 OK"
     assert sources(tokenizer, engine)[0] == "see %1: b %2!"
 
 
 async def test_named_placeholders_are_kept_among_marks(tokenizer: Tokenizer) -> None:
     options: dict[str, Any] = {"markup": HTML, "placeholders": ("new york",)}
-    [found], _ = await shouted(tokenizer, "in <b>new york</b> now", **options)
-    assert found == "IN <b>new york</b> NOW"
+    [translated], _ = await shout(tokenizer, "in <b>new york</b> now", **options)
+    assert translated == "IN <b>new york</b> NOW"
 
 
 async def test_names_that_a_model_does_not_know_are_kept(tokenizer: Tokenizer) -> None:
-    known = KnownWords(["i", "met"])
-    pipeline, engine = shouting_translator(tokenizer, known_words=known)
+    known_words = KnownWords(["i", "met"])
+    pipeline, engine = shouting_translator(tokenizer, known_words=known_words)
     for protection, expected in ((True, "I MET Kofi Okafor."), (False, "I MET KOFI OKAFOR.")):
         job = TranslationJob("job", ("I met Kofi Okafor.",), "en", "fr", protection=protection)
         assert (await pipeline.run(job)).texts == (expected,)
@@ -90,10 +90,10 @@ async def test_names_in_capitals_are_read_with_one(tokenizer: Tokenizer) -> None
 
 
 async def test_capitals_are_read_in_small_letters(tokenizer: Tokenizer) -> None:
-    [found], engine = await shouted(tokenizer, "DO I SEE <b>THE DOG</b>?", protection=True)
-    assert found == "DO I SEE <b>THE DOG</b>?"
+    [translated], engine = await shout(tokenizer, "DO I SEE <b>THE DOG</b>?", protection=True)
+    assert translated == "DO I SEE <b>THE DOG</b>?"
     assert sources(tokenizer, engine) == ["Do I see the dog?"]
-    _, engine = await shouted(tokenizer, "USA", protection=True)
+    _, engine = await shout(tokenizer, "USA", protection=True)
     assert sources(tokenizer, engine) == ["USA"]
 
 
@@ -108,14 +108,14 @@ async def test_capitals_are_read_in_small_letters(tokenizer: Tokenizer) -> None:
 async def test_where_texts_are_cut(
     tokenizer: Tokenizer, splitting: Splitting, expected: list[str]
 ) -> None:
-    _, engine = await shouted(tokenizer, "one. two\n three", splitting=splitting)
+    _, engine = await shout(tokenizer, "one. two\n three", splitting=splitting)
     assert sources(tokenizer, engine) == expected
 
 
 async def test_spaces_between_sentences_are_kept(tokenizer: Tokenizer) -> None:
     text = "  one.   two.\t\n\n three\u00a0. "
-    [found], _ = await shouted(tokenizer, text, protection=True)
-    assert found == text.upper().replace("\u00a0", " ")  # it is read as a space
+    [translated], _ = await shout(tokenizer, text, protection=True)
+    assert translated == text.upper().replace("\u00a0", " ")  # it is read as a space
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ async def test_spaces_between_sentences_are_kept(tokenizer: Tokenizer) -> None:
 )
 async def test_what_is_no_xml_is_refused(tokenizer: Tokenizer, text: str) -> None:
     with pytest.raises(RequestError, match="text: is not well-formed XML"):
-        await shouted(tokenizer, text, markup=XML)
+        await shout(tokenizer, text, markup=XML)
 
 
 PROLOGS = (
@@ -142,13 +142,13 @@ PROLOGS = (
 
 @pytest.mark.parametrize("prolog", PROLOGS)
 async def test_what_stands_before_an_xml_document_stays(tokenizer: Tokenizer, prolog: str) -> None:
-    [found], _ = await shouted(tokenizer, f"{prolog}<a>one two</a>", markup=XML)
-    assert found == f"{prolog}<a>ONE TWO</a>"
+    [translated], _ = await shout(tokenizer, f"{prolog}<a>one two</a>", markup=XML)
+    assert translated == f"{prolog}<a>ONE TWO</a>"
 
 
 async def test_branches_of_messages_are_translated(tokenizer: Tokenizer) -> None:
     text = "you have {n, plural, one {# dog} other {# of {x} dogs}}, {g, select, other {b}}."
-    [found, other], _ = await shouted(tokenizer, text, "a {y}", protection=True)
+    [translated, other], _ = await shout(tokenizer, text, "a {y}", protection=True)
     message = "{n, plural, one {# DOG} other {# OF {x} DOGS}}, {g, select, other {b}}."
-    assert found == f"YOU HAVE {message}"
+    assert translated == f"YOU HAVE {message}"
     assert other == "A {y}"

@@ -31,30 +31,30 @@ class Stored:
     """A memory of a few units."""
 
     def __init__(self, *matches: MemoryMatch) -> None:
-        self._matches: Mapping[str, MemoryMatch] = {each.source: each for each in matches}
+        self._matches: Mapping[str, MemoryMatch] = {match.source: match for match in matches}
 
     async def matches(
         self, use: MemoryUse, source: str, texts: Sequence[str]
     ) -> list[MemoryMatch | None]:
         assert (use.owner, use.id, source) == ("ann", "team", "en")
-        found = (self._matches.get(" ".join(text.split())) for text in texts)
-        return [each if each and each.score >= use.threshold else None for each in found]
+        matches = (self._matches.get(" ".join(text.split())) for text in texts)
+        return [match if match and match.score >= use.threshold else None for match in matches]
 
 
-def stored(source: str, target: str, score: int = 100) -> MemoryMatch:
+def unit_of(source: str, target: str, score: int = 100) -> MemoryMatch:
     return MemoryMatch(score, source, target)
 
 
-def coded(
+def unit_with_codes(
     source: Sequence[SegmentPart], target: Sequence[SegmentPart], score: int = 100
 ) -> MemoryMatch:
     read, written = (
-        "".join(each for each in side if isinstance(each, str)) for side in (source, target)
+        "".join(part for part in side if isinstance(part, str)) for side in (source, target)
     )
     return MemoryMatch(score, read, written, tuple(source), tuple(target))
 
 
-async def translated(
+async def translate(
     tokenizer: Tokenizer, text: str, *matches: MemoryMatch, **fields: Any
 ) -> tuple[str, tuple[SegmentOrigin, ...], FakeEngine]:
     """Return a translation, where it came from, and the engine; streamed it is the same."""
@@ -71,23 +71,23 @@ async def translated(
 
 
 async def test_a_known_text_needs_no_model(tokenizer: Tokenizer) -> None:
-    known = stored("A dog. A cat.", "Deux bêtes.")
-    text, origins, engine = await translated(tokenizer, " A dog.\nA cat. ", known)
+    unit = unit_of("A dog. A cat.", "Deux bêtes.")
+    text, origins, engine = await translate(tokenizer, " A dog.\nA cat. ", unit)
     assert text == " Deux bêtes. "
     assert origins == (SegmentOrigin("A dog.\nA cat.", "Deux bêtes.", 100),)
     assert engine.requests == []
 
 
 async def test_known_segments_stand_among_others(tokenizer: Tokenizer) -> None:
-    known = stored("A cat.", "Un chat.", 80)
-    text, origins, engine = await translated(tokenizer, "A dog. A cat. A cow.", known)
+    unit = unit_of("A cat.", "Un chat.", 80)
+    text, origins, engine = await translate(tokenizer, "A dog. A cat. A cow.", unit)
     assert text == "A DOG. Un chat. A COW."
-    assert [each.memory_score for each in origins] == [None, 80, None]
+    assert [origin.memory_score for origin in origins] == [None, 80, None]
     assert len(engine.requests) == 2
 
 
 async def test_texts_of_a_list_keep_their_order(tokenizer: Tokenizer) -> None:
-    pipeline, _ = shouting_translator(tokenizer, memories=Stored(stored("b", "Bé")))
+    pipeline, _ = shouting_translator(tokenizer, memories=Stored(unit_of("b", "Bé")))
     job = TranslationJob("job", ("a", "b", "c", "b"), "en", "fr", memory=USE)
     assert (await pipeline.run(job)).texts == ("A", "Bé", "C", "Bé")
     pieces: dict[int, str] = {}
@@ -98,14 +98,14 @@ async def test_texts_of_a_list_keep_their_order(tokenizer: Tokenizer) -> None:
 
 
 async def test_the_threshold_decides(tokenizer: Tokenizer) -> None:
-    text, _, _ = await translated(tokenizer, "A cat.", stored("A cat.", "Un chat.", 74))
+    text, _, _ = await translate(tokenizer, "A cat.", unit_of("A cat.", "Un chat.", 74))
     assert text == "A CAT."
 
 
 async def test_a_memory_comes_before_a_glossary(tokenizer: Tokenizer) -> None:
     entry = GlossaryEntry("cat", ("minou",))
-    known = stored("A cat.", "Un chat.", 90)
-    text, _, _ = await translated(tokenizer, "A cat.", known, glossary=(entry,))
+    unit = unit_of("A cat.", "Un chat.", 90)
+    text, _, _ = await translate(tokenizer, "A cat.", unit, glossary=(entry,))
     assert text == "Un chat."
 
 
@@ -121,23 +121,23 @@ async def test_tags_stand_as_in_the_unit(
     tokenizer: Tokenizer, text: str, expected: str | None
 ) -> None:
     opened, closed = BOLD
-    known = coded(
+    unit = unit_with_codes(
         ("Press ", opened, "OK", closed, " now."), ("Maintenant, ", opened, "OK", closed, " !")
     )
-    go = stored("Go & see.", "Allez & <voyez>.", 99)
-    found, _, engine = await translated(tokenizer, text, known, go, markup=HTML)
+    go = unit_of("Go & see.", "Allez & <voyez>.", 99)
+    texts, _, engine = await translate(tokenizer, text, unit, go, markup=HTML)
     whole = "<p>Maintenant, <b>OK</b> !</p><p>Allez &amp; &lt;voyez&gt;.</p>"
-    assert found == (expected or whole)
+    assert texts == (expected or whole)
     assert engine.requests == []
 
 
 async def test_tags_in_other_places_are_placed_by_attention(tokenizer: Tokenizer) -> None:
     """The fake attends to the source token of its own number."""
     opened, closed = BOLD
-    known = coded(("One ", opened, "two", closed), ("Un ", opened, "deux", closed))
-    text, origins, engine = await translated(tokenizer, "<b>One</b> two", known, markup=XML)
+    unit = unit_with_codes(("One ", opened, "two", closed), ("Un ", opened, "deux", closed))
+    text, origins, engine = await translate(tokenizer, "<b>One</b> two", unit, markup=XML)
     assert text == "<b>Un</b> deux"
-    assert [each.memory_score for each in origins] == [100]
+    assert [origin.memory_score for origin in origins] == [100]
     [request] = engine.requests
     assert request.max_new_tokens == 0
     assert tokenizer.decode(request.forced_ids[:-1]) == "Un deux"
@@ -147,7 +147,7 @@ async def test_without_attention_the_model_translates_text_with_other_tags(
     tokenizer: Tokenizer,
 ) -> None:
     pipeline, _ = shouting_translator(
-        tokenizer, memories=Stored(stored("One two", "Un deux")), num_heads=0
+        tokenizer, memories=Stored(unit_of("One two", "Un deux")), num_heads=0
     )
     job = TranslationJob("job", ("<b>One</b> two", "One two"), "en", "fr", memory=USE, markup=XML)
     assert (await pipeline.run(job)).texts == ("<b>ONE</b> TWO", "Un deux")
@@ -164,16 +164,16 @@ async def test_without_attention_the_model_translates_text_with_other_tags(
 async def test_units_with_broken_tags_are_not_written_so(
     tokenizer: Tokenizer, target: tuple[SegmentPart, ...]
 ) -> None:
-    known = coded(("one ", BOLD[0], "two", BOLD[1]), target)
-    text, _, _ = await translated(tokenizer, "one <b>two</b>", known, markup=XML)
+    unit = unit_with_codes(("one ", BOLD[0], "two", BOLD[1]), target)
+    text, _, _ = await translate(tokenizer, "one <b>two</b>", unit, markup=XML)
     assert text.count("<b>") == text.count("</b>") == 1
     assert text.index("<b>") < text.index("</b>")
 
 
 async def test_numbers_and_addresses_are_those_of_the_unit(tokenizer: Tokenizer) -> None:
     source = "See https://a.example now, 3 times."
-    known = stored(source, "Voir https://b.example, 4 fois.", 95)
-    text, _, _ = await translated(tokenizer, source, known)
+    unit = unit_of(source, "Voir https://b.example, 4 fois.", 95)
+    text, _, _ = await translate(tokenizer, source, unit)
     assert text == "Voir https://b.example, 4 fois."
 
 

@@ -52,20 +52,20 @@ def job(*texts: str, target: str = "pt-BR", **options: Any) -> TranslationJob:
 
 async def test_each_segment_has_a_prompt_and_no_source(tokenizer: Tokenizer) -> None:
     pipeline, engine = chat_translator(tokenizer)
-    found = await pipeline.run(job("One. A dog runs.", "Two"))
-    assert found.texts == ("ONE. A DOG RUNS.", "TWO")
+    translation = await pipeline.run(job("One. A dog runs.", "Two"))
+    assert translation.texts == ("ONE. A DOG RUNS.", "TWO")
     assert [request.source_ids for request in engine.requests] == [None] * 3
     assert all(request.is_whole for request in engine.requests)
     first = tokenizer.decode(engine.requests[0].prompt_ids)
     assert first == "English to Brazilian Portuguese (pt-BR):\nOne.ANSWER:"
-    assert found.num_source_tokens > 3 * len(first)
+    assert translation.num_source_tokens > 3 * len(first)
     assert pipeline.card.task is Task.TRANSLATE
 
 
 async def test_a_prompt_and_its_translation_share_the_context(tokenizer: Tokenizer) -> None:
     pipeline, engine = chat_translator(tokenizer)
-    found = await pipeline.run(job("a bird and " * 20))
-    assert found.texts == ("A BIRD AND " * 20,)
+    translation = await pipeline.run(job("a bird and " * 20))
+    assert translation.texts == ("A BIRD AND " * 20,)
     around = len("English to Brazilian Portuguese (pt-BR):\n</s>ANSWER:")
     assert len(engine.requests) > 5
     assert all(2.5 * len(r.prompt_ids) - 1.5 * around <= 128 for r in engine.requests)
@@ -74,8 +74,8 @@ async def test_a_prompt_and_its_translation_share_the_context(tokenizer: Tokeniz
 async def test_terms_and_tags_are_put_without_attention(tokenizer: Tokenizer) -> None:
     pipeline, _ = chat_translator(tokenizer)
     glossary = (GlossaryEntry("dog", ("chien",)),)
-    found = await pipeline.run(job("a dog runs", glossary=glossary))
-    assert "chien" in found.texts[0].lower()
+    translation = await pipeline.run(job("a dog runs", glossary=glossary))
+    assert "chien" in translation.texts[0].lower()
     tagged = await pipeline.run(job("a <b>dog</b> runs", markup=Markup(MarkupKind.XML)))
     assert tagged.texts[0].count("<b>") == tagged.texts[0].count("</b>") == 1
 

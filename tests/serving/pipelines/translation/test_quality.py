@@ -33,7 +33,9 @@ def test_means_are_those_of_a_plain_loop(tokens: list[tuple[bytes, float]]) -> N
     written = TokenizedText.from_pieces([piece for piece, _ in tokens])
     probabilities = [exp(logprob) for _, logprob in tokens]
 
-    found = segment_quality(Calibration(0, 1), [p for _, p in tokens], written, np.eye(len(tokens)))
+    quality = segment_quality(
+        Calibration(0, 1), [p for _, p in tokens], written, np.eye(len(tokens))
+    )
 
     means, end = [], 0
     for word in written.text.split():
@@ -42,9 +44,9 @@ def test_means_are_those_of_a_plain_loop(tokens: list[tuple[bytes, float]]) -> N
         shares = [share_of(written.text, span, range(start, end)) for span in written.spans]
         total = sum(p * share for p, share in zip(probabilities, shares, strict=True))
         means.append(total / sum(shares))
-    assert found.words == tuple(written.text.split())
-    assert list(found.word_probabilities) == pytest.approx(means)
-    assert found.score == pytest.approx(sum(probabilities) / max(len(tokens), 1))
+    assert quality.words == tuple(written.text.split())
+    assert list(quality.word_probabilities) == pytest.approx(means)
+    assert quality.score == pytest.approx(sum(probabilities) / max(len(tokens), 1))
 
 
 def share_of(text: str, token: tuple[int, int], word: range) -> float:
@@ -87,11 +89,11 @@ class DoubtfulEngine(FakeEngine):
         return replace(super()._token(request, place, ids), logprob=-0.1 * place)
 
 
-async def best_of(tokenizer: Tokenizer, *texts: str, **asked: Any) -> list[Rendering]:
+async def best_of(tokenizer: Tokenizer, *texts: str, **options: Any) -> list[Rendering]:
     """Translate the texts, with and without estimates: the texts must be the same."""
-    pipeline, engine = shouting_translator(tokenizer, num_heads=asked.pop("num_heads", 4))
+    pipeline, engine = shouting_translator(tokenizer, num_heads=options.pop("num_heads", 4))
     engine.__class__ = DoubtfulEngine
-    job = TranslationJob("job", texts, "en", "fr", **asked)
+    job = TranslationJob("job", texts, "en", "fr", **options)
     plain = await pipeline.run(job)
     estimated = await pipeline.run(replace(job, returns_quality=True))
     assert estimated.texts == plain.texts
@@ -104,37 +106,37 @@ SEARCH = Decoding(beam=BeamParams(2, num_hypotheses=2))
 
 @pytest.mark.parametrize("num_heads", [0, 4])
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [{}, {"protection": True}, {"markup": HTML}, {"decoding": SEARCH, "num_alternatives": 1}],
 )
 async def test_company_and_estimates_change_nothing(
-    tokenizer: Tokenizer, num_heads: int, asked: dict[str, Any]
+    tokenizer: Tokenizer, num_heads: int, options: dict[str, Any]
 ) -> None:
     texts = ("One <b>dog</b>. See http://a.example, 12 cats!", " \n", "TWO &lt; é")
-    asked |= {"num_heads": num_heads}
+    options |= {"num_heads": num_heads}
 
-    together = await best_of(tokenizer, *texts, **asked)
+    together = await best_of(tokenizer, *texts, **options)
 
     assert [len(best.quality) for best in together] == [2, 0, 1]
-    assert together == [best for t in texts for best in await best_of(tokenizer, t, **asked)]
+    assert together == [best for t in texts for best in await best_of(tokenizer, t, **options)]
 
 
 async def test_words_have_the_mean_of_their_tokens(tokenizer: Tokenizer) -> None:
     [best] = await best_of(tokenizer, "ab c.")
 
-    [found] = best.quality
-    assert (found.words, found.num_tokens) == (("AB", "C."), 5)
+    [quality] = best.quality
+    assert (quality.words, quality.num_tokens) == (("AB", "C."), 5)
     expected = [(1 + exp(-0.1)) / 2, (exp(-0.3) + exp(-0.4)) / 2]
-    assert found.word_probabilities == pytest.approx(expected)
+    assert quality.word_probabilities == pytest.approx(expected)
 
 
 async def test_what_is_copied_has_no_probability(tokenizer: Tokenizer) -> None:
     text = "see <i>http://a.example</i> now"
     [best] = await best_of(tokenizer, text, markup=HTML, protection=True)
 
-    [found] = best.quality
-    assert found.words == ("SEE", "http://a.example", "NOW")
-    see, address, now = found.word_probabilities
+    [quality] = best.quality
+    assert quality.words == ("SEE", "http://a.example", "NOW")
+    see, address, now = quality.word_probabilities
     assert address is None and see and now and see > now
 
 
@@ -142,4 +144,4 @@ async def test_branches_of_a_message_are_segments(tokenizer: Tokenizer) -> None:
     message = "{n, plural, one {# dog} other {# cats}} there"
     [best] = await best_of(tokenizer, message, protection=True)
 
-    assert [each.words[-1] for each in best.quality] == ["THERE", "DOG", "CATS"]
+    assert [segment.words[-1] for segment in best.quality] == ["THERE", "DOG", "CATS"]

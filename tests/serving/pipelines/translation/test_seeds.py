@@ -16,8 +16,8 @@ async def seeds(
     pipeline, engine = shouting_translator(tokenizer)
     decoding = Decoding(SamplingParams(temperature=1.0, seed=seed))
     await pipeline.run(TranslationJob("job", texts, "en", "fr", decoding, **options))
-    asked = [request for request in engine.requests if "next" not in request.request_id]
-    return [request.sampling.seed for request in asked]
+    requests = [request for request in engine.requests if "next" not in request.request_id]
+    return [request.sampling.seed for request in requests]
 
 
 async def test_sentences_count_within_their_text(tokenizer: Tokenizer) -> None:

@@ -17,11 +17,11 @@ from tests.serving.pipelines.fakes import shouting_translator
 TEXTS = ("A dog. Two cats!\n\n Three  é mice.", "", " \n", "One more?")
 
 
-def job(*texts: str, **asked: Any) -> TranslationJob:
-    return TranslationJob("job", texts, "en", "fr", **asked)
+def job(*texts: str, **options: Any) -> TranslationJob:
+    return TranslationJob("job", texts, "en", "fr", **options)
 
 
-async def streamed(
+async def stream_all(
     pipeline: TranslationPipeline, job: TranslationJob
 ) -> tuple[list[TranslationDelta], Translation]:
     *deltas, last = [item async for item in pipeline.stream(job)]
@@ -29,12 +29,12 @@ async def streamed(
     return [delta for delta in deltas if isinstance(delta, TranslationDelta)], last
 
 
-def joined(deltas: list[TranslationDelta], text: int) -> str:
+def joined_text(deltas: list[TranslationDelta], text: int) -> str:
     return "".join(delta.piece for delta in deltas if delta.text == text)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {},
         {"returns_alignments": True},
@@ -49,14 +49,14 @@ def joined(deltas: list[TranslationDelta], text: int) -> str:
     ],
 )
 async def test_pieces_joined_are_the_translation(
-    tokenizer: Tokenizer, asked: dict[str, Any]
+    tokenizer: Tokenizer, options: dict[str, Any]
 ) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    deltas, last = await streamed(pipeline, job(*TEXTS, **asked))
+    deltas, last = await stream_all(pipeline, job(*TEXTS, **options))
 
-    assert last == await pipeline.run(job(*TEXTS, **asked))
-    assert [joined(deltas, number) for number in range(len(TEXTS))] == list(last.texts)
+    assert last == await pipeline.run(job(*TEXTS, **options))
+    assert [joined_text(deltas, number) for number in range(len(TEXTS))] == list(last.texts)
     assert [delta.sentence for delta in deltas if delta.text == 0] == sorted(
         delta.sentence for delta in deltas if delta.text == 0
     )
@@ -67,7 +67,7 @@ async def test_pieces_joined_are_the_translation(
 async def test_tokens_come_one_by_one_and_a_character_is_whole(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    deltas, _ = await streamed(pipeline, job("ça é  b"))
+    deltas, _ = await stream_all(pipeline, job("ça é  b"))
 
     assert [delta.piece for delta in deltas] == ["Ç", "A", " É", "  B", ""]
     assert [delta.reason for delta in deltas] == [None] * 4 + [FinishReason.STOP]
@@ -76,20 +76,20 @@ async def test_tokens_come_one_by_one_and_a_character_is_whole(tokenizer: Tokeni
 async def test_a_mark_that_the_source_has_not_is_not_told(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer, end=" !")
 
-    deltas, last = await streamed(pipeline, job("A dog", "Two cats.", protection=True))
+    deltas, last = await stream_all(pipeline, job("A dog", "Two cats.", protection=True))
 
     assert list(last.texts) == ["A DOG", "TWO CATS. !"]
-    assert [joined(deltas, number) for number in range(2)] == list(last.texts)
+    assert [joined_text(deltas, number) for number in range(2)] == list(last.texts)
 
 
 async def test_marks_are_told_with_their_sentences(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
     text = "<p>One dog.</p>\n<p>See &lt; <b>this</b>. At http://a.example</p>"
-    asked = job(text, markup=Markup(MarkupKind.HTML), protection=True)
+    translation_job = job(text, markup=Markup(MarkupKind.HTML), protection=True)
 
-    deltas, last = await streamed(pipeline, asked)
+    deltas, last = await stream_all(pipeline, translation_job)
 
-    assert joined(deltas, 0) == last.texts[0]
+    assert joined_text(deltas, 0) == last.texts[0]
     assert deltas[0].piece == "<p>ON"  # "O" may begin a word that was copied
     assert len({delta.sentence for delta in deltas}) == max(d.sentence for d in deltas) + 1
 
@@ -97,7 +97,7 @@ async def test_marks_are_told_with_their_sentences(tokenizer: Tokenizer) -> None
 async def test_where_the_end_may_change_words_whole_sentences_come(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    deltas, _ = await streamed(pipeline, job("The {x} dog. A cat sleeps.", placeholders=()))
+    deltas, _ = await stream_all(pipeline, job("The {x} dog. A cat sleeps.", placeholders=()))
 
     assert len(deltas) == 2
     assert all(delta.reason for delta in deltas)
@@ -107,10 +107,10 @@ async def test_later_sentences_wait_for_earlier_ones(tokenizer: Tokenizer) -> No
     """The engine tells of the last sentence first."""
     pipeline, _ = shouting_translator(tokenizer)
 
-    deltas, _ = await streamed(pipeline, job("A long one it is. B."))
+    deltas, _ = await stream_all(pipeline, job("A long one it is. B."))
 
     assert [delta.sentence for delta in deltas][-1] == 1
-    assert joined([d for d in deltas if d.sentence == 0], 0) == "A LONG ONE IT IS."
+    assert joined_text([d for d in deltas if d.sentence == 0], 0) == "A LONG ONE IT IS."
     assert [d.piece for d in deltas if d.sentence == 1] == [" B."]
 
 
@@ -137,16 +137,16 @@ async def test_a_failure_ends_the_stream(tokenizer: Tokenizer) -> None:
     engine.fails_after = 2
     stream = pipeline.stream(job("long enough."))
 
-    told = [await anext(stream), await anext(stream)]
+    first_deltas = [await anext(stream), await anext(stream)]
     with pytest.raises(EngineError):
         await anext(stream)
 
-    assert [item.piece for item in told if isinstance(item, TranslationDelta)] == ["L", "O"]
+    assert [item.piece for item in first_deltas if isinstance(item, TranslationDelta)] == ["L", "O"]
 
 
 async def test_wrapped_lines_come_as_one_sentence(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    deltas, last = await streamed(pipeline, job("A dog is in\nthe house. It\nbarks.\nMilk"))
+    deltas, last = await stream_all(pipeline, job("A dog is in\nthe house. It\nbarks.\nMilk"))
 
-    assert joined(deltas, 0) == last.texts[0] == "A DOG IS IN\nTHE HOUSE. IT\nBARKS.\nMILK"
+    assert joined_text(deltas, 0) == last.texts[0] == "A DOG IS IN\nTHE HOUSE. IT\nBARKS.\nMILK"

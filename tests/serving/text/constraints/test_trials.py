@@ -136,18 +136,18 @@ def test_what_a_grammar_forces_is_tokenized_as_far_as_it_is_needed(
 ) -> None:
     tokenizer = Tokenizer(path)
     matcher = Grammars(tokenizer, (STOP,)).choices(["é" * 20_000]).start()
-    given: list[int] = []
+    texts: list[int] = []
     encode = tokenizer.encode_inside
 
-    def counted(text: str) -> list[int]:
-        given.append(len(text.encode()))
+    def count_texts(text: str) -> list[int]:
+        texts.append(len(text.encode()))
         return encode(text)
 
-    monkeypatch.setattr(tokenizer, "encode_inside", counted)
+    monkeypatch.setattr(tokenizer, "encode_inside", count_texts)
     mask = np.zeros(tokenizer.vocab_size, bool)
     matcher.fill_mask(mask)
-    assert given
-    assert max(given) <= MAX_FORCED_BYTES
+    assert texts
+    assert max(texts) <= MAX_FORCED_BYTES
 
 
 def test_a_long_forced_text_has_the_tokens_of_the_tokenizer(path: Path) -> None:

@@ -34,18 +34,18 @@ def pieces(text: str) -> list[str]:
     return [first, *(" " + word for word in others)]
 
 
-def tokenized(parts: list[str]) -> TokenizedText:
+def tokenize_parts(parts: list[str]) -> TokenizedText:
     return TokenizedText.from_pieces([part.encode() for part in parts])
 
 
-def translate(found: MarkedLayout, model: Model) -> str:
+def translate(marked: MarkedLayout, model: Model) -> str:
     written = []
-    for segment in found.segments:
+    for segment in marked.segments:
         words, attention = model(segment.text)
-        source = tokenized(pieces(segment.text))
-        translation = MarkedTranslation(segment, tokenized(words), source, attention)
+        source = tokenize_parts(pieces(segment.text))
+        translation = MarkedTranslation(segment, tokenize_parts(words), source, attention)
         written.append(translation.text())
-    return found.plain.fill(written)
+    return marked.plain.fill(written)
 
 
 def by_table(table: dict[str, str], order: list[int] | None = None) -> Model:
@@ -67,8 +67,8 @@ def at_random(seed: int, has_attention: bool = True) -> Model:
 
     def model(text: str) -> tuple[list[str], np.ndarray | None]:
         source = pieces(text)
-        own = [*source, " un", " l'eau", ",", " <", "&", " \x07", " %1", "!", ""]
-        words = [own[generator.integers(len(own))] for _ in range(generator.integers(9))]
+        choices = [*source, " un", " l'eau", ",", " <", "&", " \x07", " %1", "!", ""]
+        words = [choices[generator.integers(len(choices))] for _ in range(generator.integers(9))]
         attention = generator.random((len(words), len(source))) ** 4
         return words, attention if has_attention else None
 

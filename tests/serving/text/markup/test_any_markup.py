@@ -67,20 +67,20 @@ OPTIONS = st.builds(
 SEEDS = st.integers(0, 1000)
 
 
-def parsed(fragment: str) -> Any:
+def parse(fragment: str) -> Any:
     return ElementTree.fromstring(f"<r>{fragment}</r>")
 
 
-def tags(fragment: str, kept: frozenset[str]) -> Counter[object]:
+def tags(fragment: str, ignored: frozenset[str]) -> Counter[object]:
     """Count the elements with their attributes, and what each is in; those that are kept whole
     stand for a word, which may be in others than it was.
     """
-    found: Counter[object] = Counter()
-    for parent in parsed(fragment).iter():
+    counts: Counter[object] = Counter()
+    for parent in parse(fragment).iter():
         for child in parent:
-            place = "" if kept else parent.tag
-            found[place, child.tag, tuple(child.attrib.items())] += 1
-    return found
+            place = "" if ignored else parent.tag
+            counts[place, child.tag, tuple(child.attrib.items())] += 1
+    return counts
 
 
 @given(FRAGMENTS, OPTIONS, SEEDS, st.booleans(), st.booleans(), st.sampled_from(Splitting))
@@ -92,10 +92,10 @@ def test_xml_is_well_formed_and_has_its_elements(
     has_attention: bool,
     splitting: Splitting,
 ) -> None:
-    found = layout(fragment, markup, protection, splitting)
-    text = translate(found, at_random(seed, has_attention))
-    kept = markup.ignore_tags | {"X1"} if "X1" in fragment else markup.ignore_tags
-    assert tags(text, kept) == tags(fragment, kept)  # X<b>1</b> is kept too
+    marked = layout(fragment, markup, protection, splitting)
+    text = translate(marked, at_random(seed, has_attention))
+    ignored = markup.ignore_tags | {"X1"} if "X1" in fragment else markup.ignore_tags
+    assert tags(text, ignored) == tags(fragment, ignored)  # X<b>1</b> is kept too
     assert text.count("<!--") == fragment.count("<!--")
 
 
@@ -103,9 +103,9 @@ def test_xml_is_well_formed_and_has_its_elements(
 def test_xml_that_is_not_translated_is_as_it_was(
     fragment: str, markup: Markup, protection: bool
 ) -> None:
-    found = layout(fragment, markup, protection)
-    raw = ["".join(token.raw for token in segment.tokens) for segment in found.segments]
-    written = found.plain.fill(raw)
+    marked = layout(fragment, markup, protection)
+    raw = ["".join(token.raw for token in segment.tokens) for segment in marked.segments]
+    written = marked.plain.fill(raw)
     assert written == fragment.replace("<![CDATA[a<b]]>", "a&lt;b")
 
 
@@ -132,15 +132,15 @@ ANY_HTML = st.lists(
 def test_html_has_its_tags_whatever_is_wrong_with_it(
     text: str, seed: int, protection: bool, has_attention: bool
 ) -> None:
-    found = layout(text, HTML, protection)
-    raw = ["".join(token.raw for token in segment.tokens) for segment in found.segments]
+    marked = layout(text, HTML, protection)
+    raw = ["".join(token.raw for token in segment.tokens) for segment in marked.segments]
     moves_ranges = protection and re.search("<[be]x ", text)
-    assert found.plain.fill(raw) == text or moves_ranges
-    translated = translate(found, at_random(seed, has_attention))
+    assert marked.plain.fill(raw) == text or moves_ranges
+    translated = translate(marked, at_random(seed, has_attention))
     whole = re.compile(r"</?[a-z][^<>]*>")
     assert Counter(whole.findall(translated)) >= Counter(
         tag
-        for segment in found.segments
+        for segment in marked.segments
         for token in segment.tokens
         for tag in [token.raw]
         if token.role is not Role.TEXT and whole.fullmatch(tag)
@@ -151,11 +151,11 @@ def test_html_has_its_tags_whatever_is_wrong_with_it(
 @example("''")
 def test_what_is_no_xml_is_refused_and_nothing_else_happens(text: str) -> None:
     try:
-        found = layout(text, XML)
+        marked = layout(text, XML)
     except RequestError as error:
         assert error.field == "text"
         return
-    parsed(translate(found, at_random(1)))
+    parse(translate(marked, at_random(1)))
 
 
 PLAIN = st.lists(
@@ -189,16 +189,16 @@ PLAIN = st.lists(
 
 @given(PLAIN, SEEDS, st.booleans())
 def test_what_is_protected_is_there_once(text: str, seed: int, has_attention: bool) -> None:
-    found = layout(text, protection=True)
-    raw = ["".join(token.raw for token in segment.tokens) for segment in found.segments]
-    assert found.plain.fill(raw) == text or re.search(r"\d", text)  # a gap has 16:44 for 4:44 pm
-    translated = translate(found, at_random(seed, has_attention))
-    kept = Counter(
+    marked = layout(text, protection=True)
+    raw = ["".join(token.raw for token in segment.tokens) for segment in marked.segments]
+    assert marked.plain.fill(raw) == text or re.search(r"\d", text)  # a gap has 16:44 for 4:44 pm
+    translated = translate(marked, at_random(seed, has_attention))
+    raws = Counter(
         token.translation
-        for segment in found.segments
+        for segment in marked.segments
         for token in segment.tokens
         if token.role in (Role.NON_TRANSLATABLE, Role.POINT)
     )
-    assert all(translated.count(raw) >= number for raw, number in kept.items())
+    assert all(translated.count(raw) >= number for raw, number in raws.items())
     if " {name} " in text:
         assert translated.count("{name}") == text.count("{name}")

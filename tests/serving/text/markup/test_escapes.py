@@ -7,7 +7,7 @@ from serving.text.markup.tokens import Role, Token, join_raw, text_tokens
 from tests.serving.text.markup.fake_model import HTML, by_table, layout, translate
 
 
-def escaped(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[Token]:
     tokens = [*read_escapes(text_tokens(text, False, True))]
     assert join_raw(tokens) == text
     return [token for token in tokens if token.raw != token.text]
@@ -29,7 +29,7 @@ def escaped(text: str) -> list[Token]:
     ],
 )
 def test_escapes_of_lines_and_columns(text: str, role: Role, raw: str) -> None:
-    assert [(token.role, token.raw) for token in escaped(text)] == [(role, raw)]
+    assert [(token.role, token.raw) for token in tokens_of(text)] == [(role, raw)]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_escape_that_a_sentence_speaks_of_is_kept(text: str) -> None:
     ],
 )
 def test_what_is_no_escape(text: str) -> None:
-    assert escaped(f"See {text} here") == []
+    assert tokens_of(f"See {text} here") == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from serving.text.markup.html_elements import (
     VOID,
     WORDLESS,
 )
-from tests.serving.documents.shouting import shouted_file
+from tests.serving.documents.shouting import shout_file
 from tests.serving.text.markup.fake_model import HTML, by_table, layout, translate
 
 # The elements of the HTML standard, and obsolete ones that it says how to parse or show.
@@ -49,7 +49,7 @@ def of_text(html: str) -> str:
 def of_file(html: str, folder: Path) -> str:
     path, target = folder / "a.html", folder / "b.html"
     path.write_text(html, encoding="utf-8")
-    shouted_file(path, target)
+    shout_file(path, target)
     return target.read_text("utf-8").replace(' lang="fr"', "")
 
 
@@ -89,7 +89,7 @@ def test_texts_end_at_the_same_elements(tmp_path: Path, name: str) -> None:
     path, target = tmp_path / "a.html", tmp_path / "b.html"
     path.write_text(html, encoding="utf-8")
 
-    num_texts_of_file = len(shouted_file(path, target))
+    num_texts_of_file = len(shout_file(path, target))
 
     assert len(layout(html, HTML, True).segments) == num_texts_of_file
     assert (num_texts_of_file > 1) is (name in BLOCK)

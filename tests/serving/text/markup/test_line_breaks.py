@@ -40,9 +40,9 @@ def test_a_break_stands_where_its_words_went(
     ],
 )
 def test_what_is_read(splitting: Splitting, read: list[str]) -> None:
-    found = layout("A dog is in\nthe house. Yes\nMilk", splitting=splitting)
-    assert " ".join(segment.text for segment in found.segments) == " ".join(read)
-    assert translate(found, by_table({})) == "A dog is in\nthe house. Yes\nMilk"
+    marked = layout("A dog is in\nthe house. Yes\nMilk", splitting=splitting)
+    assert " ".join(segment.text for segment in marked.segments) == " ".join(read)
+    assert translate(marked, by_table({})) == "A dog is in\nthe house. Yes\nMilk"
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_what_is_read(splitting: Splitting, read: list[str]) -> None:
     ],
 )
 def test_what_of_html_and_xml_is_read(text: str, read: list[str]) -> None:
-    found = layout(text, HTML)
-    assert [segment.text for segment in found.segments] == read
-    assert len(re.findall("</?br/?>", translate(found, by_table({})))) == text.count("br")
-    found = layout(re.sub("</?br>", "<br/>", text), XML)
-    assert [segment.text for segment in found.segments] == read
+    marked = layout(text, HTML)
+    assert [segment.text for segment in marked.segments] == read
+    assert len(re.findall("</?br/?>", translate(marked, by_table({})))) == text.count("br")
+    marked = layout(re.sub("</?br>", "<br/>", text), XML)
+    assert [segment.text for segment in marked.segments] == read
 
 
 @given(
@@ -80,7 +80,7 @@ def test_a_translation_has_as_many_lines(
     splitting: Splitting,
 ) -> None:
     text = "".join(line + end for line, end in lines)
-    found = layout(text, None, protection, splitting)
-    translated = translate(found, at_random(seed, has_attention))
+    marked = layout(text, None, protection, splitting)
+    translated = translate(marked, at_random(seed, has_attention))
     assert translated.count("\n") == text.count("\n")
     assert translated.count("\r\n") == text.count("\r\n")

@@ -30,7 +30,7 @@ OF_FORMATS = [(name, example) for name, row in FORMATS.items() for example in ro
 PLACES = ["{} dogs are here.", "A dog {} is here.", "The dogs: {}", "A dog ({}) runs.", "Is it {}?"]
 
 
-def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
+def find_texts(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is role]
 
@@ -39,7 +39,7 @@ def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
 def test_a_placeholder_is_found_whole(name: str, example: str) -> None:
     for place in PLACES:
         text = place.replace("{}", example)
-        assert found(text)[0].strip("()") == example.strip("()"), text
+        assert find_texts(text)[0].strip("()") == example.strip("()"), text
         assert [match.group() for match in PLACEHOLDER.finditer(text)] == [example], text
 
 
@@ -101,8 +101,11 @@ def test_exact_texts_are_no_marks_of_markdown() -> None:
 def test_tags_of_templates_are_marks_and_alternatives_part_a_text() -> None:
     text = "{% if a %}A dog{% else %}A cat{% endif %} {{#if b}}runs{{else}}sits{{/if}} <% x %>"
     marks = ["{% if a %}", "{% endif %}", "{{#if b}}", "{{/if}}", "<% x %>"]
-    assert (found(text, Role.POINT), found(text, Role.BREAK)) == (marks, ["{% else %}", "{{else}}"])
-    assert found(".. note:: A dog", Role.BREAK) == [".. note::"]
+    assert (find_texts(text, Role.POINT), find_texts(text, Role.BREAK)) == (
+        marks,
+        ["{% else %}", "{{else}}"],
+    )
+    assert find_texts(".. note:: A dog", Role.BREAK) == [".. note::"]
 
 
 @pytest.mark.parametrize(("name", "example"), OF_FORMATS)
@@ -155,7 +158,7 @@ def test_msgfmt_accepts_the_translations(name: str, tmp_path: Path) -> None:
     )
     source.write_text(str(file))
     document = read_document(source, "a.po", "en")
-    document.write([french(each) for each in document.fragments], target, "fr")
+    document.write([french(fragment) for fragment in document.fragments], target, "fr")
     target.write_text(target.read_text().replace("#, fuzzy, ", "#, "))
     command = ["msgfmt", "--check-format", f"--output-file={os.devnull}", str(target)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ from serving.text.markup.whole_words import with_whole_words
 from tests.serving.text.markup.fake_model import HTML, by_table, layout, pieces, translate
 
 
-def kept(text: str) -> list[str]:
+def non_translatables(text: str) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is Role.NON_TRANSLATABLE]
 
@@ -49,8 +49,8 @@ def kept(text: str) -> list[str]:
     ],
 )
 def test_pairs(text: str, pairs: list[str]) -> None:
-    found = sorted(find_pairs(text).closing.items())
-    assert [text[start : end + 1] for start, end in found] == pairs
+    closing = sorted(find_pairs(text).closing.items())
+    assert [text[start : end + 1] for start, end in closing] == pairs
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_what_encloses_a_text_is_not_part_of_it(text: str, inner: str) -> None:
     ],
 )
 def test_segments_are_without_what_encloses_them(text: str, segments: list[str]) -> None:
-    found = layout(text, protection=True)
-    assert [segment.text for segment in found.segments] == segments
-    assert translate(found, by_table({})) == text
+    marked = layout(text, protection=True)
+    assert [segment.text for segment in marked.segments] == segments
+    assert translate(marked, by_table({})) == text
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_pairs_are_neither_lost_nor_doubled(text: str, said: dict[str, str], exp
 def test_the_end_and_runs_of_marks_are_the_sources(
     text: str, read_as: str, said: dict[str, str], expected: str
 ) -> None:
-    found = layout(text, HTML, protection=True)
-    assert [segment.text for segment in found.segments] == [read_as]
-    assert translate(found, by_table(said)) == expected
+    marked = layout(text, HTML, protection=True)
+    assert [segment.text for segment in marked.segments] == [read_as]
+    assert translate(marked, by_table(said)) == expected
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_long_runs_of_signs_take_no_time(piece: str) -> None:
 )
 def test_identifiers_are_kept_from_border_to_border(identifier: str) -> None:
     for text in (f"See {identifier} here", f"See {identifier}, here", f"{identifier}."):
-        assert kept(text) == [identifier]
+        assert non_translatables(text) == [identifier]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_identifiers_are_kept_from_border_to_border(identifier: str) -> None:
     ],
 )
 def test_words_joined_to_a_placeholder_are_translated(text: str, parts: list[str]) -> None:
-    assert kept(text) == parts
+    assert non_translatables(text) == parts
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ XML_WITH_MARKS = Markup(MarkupKind.XML, ignore_tags=frozenset({"k"}))
 def test_quotes_of_gnu_stay_a_pair(french: str) -> None:
     [segment] = layout("a `dog' a", protection=True).segments
     assert "`" not in segment.text
-    found = translate(layout("a `dog' a", protection=True), by_table({"'dog'": french}))
-    assert found in ("a `chien' a", "a « chien » a")
+    translation = translate(layout("a `dog' a", protection=True), by_table({"'dog'": french}))
+    assert translation in ("a `chien' a", "a « chien » a")
     [of_a_mark] = layout("`<k>%s</k>' is here", XML_WITH_MARKS, protection=True).segments
     assert of_a_mark.text == "'%1' is here"
     [two] = layout("find `dog' in `cat' or ` a `", protection=True).segments
@@ -311,5 +311,5 @@ def test_spaces_of_any_width_are_read_as_a_space(space: str) -> None:
     ],
 )
 def test_sentences_after_a_time(text: str, segments: list[str]) -> None:
-    found = layout(text, protection=True)
-    assert [segment.text for segment in found.segments] == segments
+    marked = layout(text, protection=True)
+    assert [segment.text for segment in marked.segments] == segments

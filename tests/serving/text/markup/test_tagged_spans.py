@@ -15,10 +15,10 @@ from tests.serving.text.markup.fake_model import (
     at_random,
     by_table,
     layout,
-    tokenized,
+    tokenize_parts,
     translate,
 )
-from tests.serving.text.markup.test_any_markup import parsed
+from tests.serving.text.markup.test_any_markup import parse
 
 WITHIN = [
     "`git <b>rebase</b> -i HEAD~3`",
@@ -66,13 +66,13 @@ WITHIN_POINTS = [
 @pytest.mark.parametrize("span", [*WITHIN, *WITHIN_POINTS])
 @pytest.mark.parametrize("markup", [HTML, XML])
 def test_a_span_with_tags_is_kept_as_it_is_written(span: str, markup: Markup) -> None:
-    found = layout(f"the dog {span} runs", markup, protection=True)
-    assert [segment.text for segment in found.segments] == ["the dog %1 runs"]
-    assert translate(found, by_table({}, [3, 0, 1, 2])) == f"runs the dog {span}"
+    marked = layout(f"the dog {span} runs", markup, protection=True)
+    assert [segment.text for segment in marked.segments] == ["the dog %1 runs"]
+    assert translate(marked, by_table({}, [3, 0, 1, 2])) == f"runs the dog {span}"
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "raw"),
     [
         ("run <%= <b>link_to</b> %> now", "<%= <b>link_to</b> %>"),
         ("run <%= link_to 'the dog' %> now", "<%= link_to 'the dog' %>"),
@@ -80,9 +80,9 @@ def test_a_span_with_tags_is_kept_as_it_is_written(span: str, markup: Markup) ->
         ("run `git <br-x>rebase` now", "`git rebase`"),
     ],
 )
-def test_marks_of_template_engines_are_kept_in_html(text: str, kept: str) -> None:
-    found = layout(text, HTML, protection=True)
-    assert [t.raw for t in found.segments[0].tokens if t.role is Role.NON_TRANSLATABLE] == [kept]
+def test_marks_of_template_engines_are_kept_in_html(text: str, raw: str) -> None:
+    marked = layout(text, HTML, protection=True)
+    assert [t.raw for t in marked.segments[0].tokens if t.role is Role.NON_TRANSLATABLE] == [raw]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_marks_of_template_engines_are_kept_in_html(text: str, kept: str) -> Non
     ],
 )
 def test_a_tag_that_crosses_code_moves_to_its_border(text: str, tokens: list[str]) -> None:
-    found = layout(text, HTML, protection=True)
-    raws = [token.raw for segment in found.segments for token in segment.tokens if token.raw]
+    marked = layout(text, HTML, protection=True)
+    raws = [token.raw for segment in marked.segments for token in segment.tokens if token.raw]
     assert "".join(raws) == "".join(tokens)
     assert [raw for raw in raws if "`" in raw or "{" in raw] == [
         raw for raw in tokens if "`" in raw or "{" in raw
@@ -116,10 +116,10 @@ def test_a_tag_that_crosses_code_moves_to_its_border(text: str, tokens: list[str
     ],
 )
 def test_what_no_signs_enclose_ends_at_a_tag(text: str) -> None:
-    found = layout(text, HTML, protection=True)
-    kept = [t.raw for s in found.segments for t in s.tokens if t.role is Role.NON_TRANSLATABLE]
-    assert not any("<" in raw for raw in kept)
-    assert "".join(t.raw for s in found.segments for t in s.tokens) in text
+    marked = layout(text, HTML, protection=True)
+    raws = [t.raw for s in marked.segments for t in s.tokens if t.role is Role.NON_TRANSLATABLE]
+    assert not any("<" in raw for raw in raws)
+    assert "".join(t.raw for s in marked.segments for t in s.tokens) in text
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_no_signs_enclose_ends_at_a_tag(text: str) -> None:
 def test_a_number_beside_a_tag_leaves_the_border_where_it_is(text: str) -> None:
     [segment] = layout(text, HTML, protection=True).segments
     parts = re.findall(r" ?\w+| ?[^\w\s]", segment.text)
-    target = source = tokenized(parts)
+    target = source = tokenize_parts(parts)
     assert MarkedTranslation(segment, target, source, np.eye(len(parts))).text() == text
 
 
@@ -147,9 +147,9 @@ def test_a_number_beside_a_tag_leaves_the_border_where_it_is(text: str) -> None:
     ],
 )
 def test_the_number_of_an_element_stays_beside_it(text: str) -> None:
-    found = layout(text, HTML, protection=True)
-    assert not any(character.isdigit() for s in found.segments for character in s.text)
-    assert translate(found, by_table({})) == text
+    marked = layout(text, HTML, protection=True)
+    assert not any(character.isdigit() for s in marked.segments for character in s.text)
+    assert translate(marked, by_table({})) == text
 
 
 @pytest.mark.parametrize("text", ["see 1-<i>London, Paris</i>", "<p>12-<i>Rome</i> is red</p>"])
@@ -165,9 +165,9 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=14).map("".join), st.integers(0, 1000))
 def test_xml_with_code_in_it_stays_well_formed(text: str, seed: int) -> None:
     try:
-        parsed(text)
+        parse(text)
     except SyntaxError:
         return
-    found = layout(text, XML, protection=True)
-    parsed(translate(found, at_random(seed)))
-    parsed(found.plain.fill(["".join(t.raw for t in s.tokens) for s in found.segments]))
+    marked = layout(text, XML, protection=True)
+    parse(translate(marked, at_random(seed)))
+    parse(marked.plain.fill(["".join(t.raw for t in s.tokens) for s in marked.segments]))

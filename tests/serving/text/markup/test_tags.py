@@ -59,9 +59,9 @@ def test_quotes_and_brackets_stay_on_their_side_of_tags(text: str, seed: int) ->
 
 
 def test_a_tag_over_two_sentences_opens_in_one_and_closes_in_the_other() -> None:
-    found = layout("One <i>two. Three</i> four.", HTML)
-    assert [segment.text for segment in found.segments] == ["One two.", "Three four."]
-    assert translate(found, by_table({"Three": "Trois"})) == "One <i>two. Trois</i> four."
+    marked = layout("One <i>two. Three</i> four.", HTML)
+    assert [segment.text for segment in marked.segments] == ["One two.", "Three four."]
+    assert translate(marked, by_table({"Three": "Trois"})) == "One <i>two. Trois</i> four."
 
 
 def test_references_and_spaces_are_as_they_were() -> None:
@@ -86,9 +86,9 @@ def test_references_and_spaces_are_as_they_were() -> None:
     ],
 )
 def test_what_of_html_is_read(text: str, read: list[str]) -> None:
-    found = layout(text, HTML)
-    assert [segment.text for segment in found.segments] == read
-    assert len(translate(found, at_random(3))) > 0
+    marked = layout(text, HTML)
+    assert [segment.text for segment in marked.segments] == read
+    assert len(translate(marked, at_random(3))) > 0
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_what_of_html_is_read(text: str, read: list[str]) -> None:
     ],
 )
 def test_what_of_xml_is_read(markup: Markup, read: list[str]) -> None:
-    found = layout("<p>a <b>b</b> c</p><q><r>d</r><s>e</s></q>", markup)
-    assert [segment.text for segment in found.segments] == read
+    marked = layout("<p>a <b>b</b> c</p><q><r>d</r><s>e</s></q>", markup)
+    assert [segment.text for segment in marked.segments] == read
 
 
 @pytest.mark.parametrize("tag", ["<a ", "<a b=", "<a b='", "</a", "<!--"])
@@ -147,8 +147,8 @@ def test_the_ends_of_a_range_go_together(text: str, order: list[int] | None, exp
 
 
 def test_tags_that_cross_are_around_their_words() -> None:
-    found = layout("the <b>red <i>car</b> x</i> y", HTML)
-    written = translate(found, by_table(FRENCH))
+    marked = layout("the <b>red <i>car</b> x</i> y", HTML)
+    written = translate(marked, by_table(FRENCH))
     assert written == "la <b>rouge <i>voiture</b> x</i> y"
 
 
@@ -162,9 +162,9 @@ def test_tags_that_cross_are_around_their_words() -> None:
     ],
 )
 def test_what_stands_before_the_root_stays(prolog: str) -> None:
-    found = layout(f"{prolog}<p>the dog</p>", XML)
-    assert [segment.text for segment in found.segments] == ["the dog"]
-    assert translate(found, by_table({"dog": "chien"})) == f"{prolog}<p>the chien</p>"
+    marked = layout(f"{prolog}<p>the dog</p>", XML)
+    assert [segment.text for segment in marked.segments] == ["the dog"]
+    assert translate(marked, by_table({"dog": "chien"})) == f"{prolog}<p>the chien</p>"
 
 
 @pytest.mark.parametrize(
@@ -201,6 +201,6 @@ def test_entities_and_broken_prologs_are_refused(text: str) -> None:
     ],
 )
 def test_what_stays_in_html_but_what_asks_to_be_translated(text: str, segments: list[str]) -> None:
-    found = layout(text, HTML)
-    assert [segment.text for segment in found.segments] == segments
-    assert found.plain.fill(["".join(t.raw for t in s.tokens) for s in found.segments]) == text
+    marked = layout(text, HTML)
+    assert [segment.text for segment in marked.segments] == segments
+    assert marked.plain.fill(["".join(t.raw for t in s.tokens) for s in marked.segments]) == text

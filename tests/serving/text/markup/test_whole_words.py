@@ -30,9 +30,9 @@ FRENCH = {"the": "le", "dog": "chien", "children": "enfants", "unbelievable": "i
 )
 @pytest.mark.parametrize("markup", [HTML, XML])
 def test_formulas_are_kept_as_they_are_written(word: str, markup: object) -> None:
-    found = layout(f"the {word}, a dog", markup)  # type: ignore[arg-type]
-    assert [segment.text for segment in found.segments] == ["the %1, a dog"]
-    assert translate(found, by_table(FRENCH)) == f"le {word}, a chien"
+    marked = layout(f"the {word}, a dog", markup)  # type: ignore[arg-type]
+    assert [segment.text for segment in marked.segments] == ["the %1, a dog"]
+    assert translate(marked, by_table(FRENCH)) == f"le {word}, a chien"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_formulas_are_kept_as_they_are_written(word: str, markup: object) -> Non
     ],
 )
 def test_words_are_read_whole(text: str, read: str, written: str) -> None:
-    found = layout(text, HTML)
-    assert [segment.text for segment in found.segments] == [read]
-    assert translate(found, by_table(FRENCH)) == written
+    marked = layout(text, HTML)
+    assert [segment.text for segment in marked.segments] == [read]
+    assert translate(marked, by_table(FRENCH)) == written

@@ -28,29 +28,29 @@ class GarblingEngine(FakeEngine):
     """
 
     def __init__(self, tokenizer: Tokenizer, seed: int, changes_stand_ins: bool = False) -> None:
-        super().__init__(self._garbled)
+        super().__init__(self._garble)
         self._tokenizer = tokenizer
         self.seed = seed
         self._changes_stand_ins = changes_stand_ins
         self._origins: dict[str, list[int]] = {}
 
-    def _garbled(self, request: GenerationRequest) -> list[int]:
+    def _garble(self, request: GenerationRequest) -> list[int]:
         assert request.source_ids is not None
         text = self._tokenizer.decode(request.source_ids)
         chance = random.Random(f"{self.seed} {text}")
         words = [(match.group(), match.start()) for match in _WORD.finditer(text)]
         ids: list[int] = []
         origins: list[int] = []
-        for word, start in self._chosen(words, chance):
-            own = self._tokenizer.encode(f" {word}" if ids else word)
-            ids += own
+        for word, start in self._choose(words, chance):
+            ids_of_word = self._tokenizer.encode(f" {word}" if ids else word)
+            ids += ids_of_word
             byte = len(self._tokenizer.encode(text[:start]))
             place = byte if chance.random() < 0.8 else chance.randrange(len(request.source_ids))
-            origins += [min(place, len(request.source_ids) - 1)] * len(own)
+            origins += [min(place, len(request.source_ids) - 1)] * len(ids_of_word)
         self._origins[request.request_id] = origins
         return ids
 
-    def _chosen(
+    def _choose(
         self, words: Sequence[tuple[str, int]], chance: random.Random
     ) -> list[tuple[str, int]]:
         chosen = []
@@ -63,7 +63,7 @@ class GarblingEngine(FakeEngine):
             elif change < 0.4:
                 word = chance.choice(_OTHERS)
             elif change < 0.6 and self._changes_stand_ins:
-                word = _STAND_IN.sub(lambda found: f"{found[1]}{chance.randrange(1, 12)}", word)
+                word = _STAND_IN.sub(lambda match: f"{match[1]}{chance.randrange(1, 12)}", word)
             chosen.append((word, start))
         if chance.random() < 0.5:
             chance.shuffle(chosen)
@@ -95,7 +95,7 @@ def garbling_translator(
         target_languages=(target,),
         limits=Limits(2048, 2048),
     )
-    known = KnownWords(KNOWN_WORDS)
+    known_words = KnownWords(KNOWN_WORDS)
     engine = GarblingEngine(tokenizer, seed, **options)
     tokenizers = TokenizerPair(tokenizer, tokenizer)
-    return TranslationPipeline(card, tokenizers, engine, None, None, known), engine
+    return TranslationPipeline(card, tokenizers, engine, None, None, known_words), engine

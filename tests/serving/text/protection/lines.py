@@ -33,25 +33,25 @@ def marks() -> list[str]:
 
 def thousand_lines() -> list[str]:
     """Return both sets and lines of the corpus, 1,000 in all; fewer if the corpus is missing."""
-    own = list(dict.fromkeys([*units(), *signs()]))
+    own_lines = list(dict.fromkeys([*units(), *signs()]))
     real = _corpus_lines()
     holding = [line for line in real if _HAS_UNITS.search(line)]
     others = [line for line in real if not _HAS_UNITS.search(line)]
-    num_holding = (1000 - len(own)) * 3 // 4
+    num_holding = (1000 - len(own_lines)) * 3 // 4
     chosen = _spread(holding, num_holding)
-    return [*own, *chosen, *_spread(others, 1000 - len(own) - len(chosen))]
+    return [*own_lines, *chosen, *_spread(others, 1000 - len(own_lines) - len(chosen))]
 
 
 def _corpus_lines() -> list[str]:
     """Return the English of the held-out pairs; nothing if they are missing."""
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     folders = (folder / CORPUS for folder in TESTS.parents)
     corpus = next((folder for folder in folders if folder.exists()), TESTS)
     for name in ("test.tsv.gz", "dev.tsv.gz"):
         if (path := corpus / name).exists():
             with gzip.open(path, "rt", encoding="utf-8") as file:
-                found |= {line.split("\t")[1]: None for line in file}
-    return [line for line in found if 10 <= len(line) <= 300]
+                lines |= {line.split("\t")[1]: None for line in file}
+    return [line for line in lines if 10 <= len(line) <= 300]
 
 
 def lines_of(path: Path) -> list[str]:

@@ -28,7 +28,7 @@ _year = st.integers(1500, 2099)
 _upper = st.text("ABCDEFGHJKLMNPRSTUVWXYZ", min_size=1, max_size=3)
 
 
-def _joined(separators: str, least: int, most: int) -> st.SearchStrategy[str]:
+def _join(separators: str, least: int, most: int) -> st.SearchStrategy[str]:
     """Groups of figures, joined by one of the separators or by several."""
 
     @st.composite
@@ -81,16 +81,16 @@ _word = st.text("abcdefghijklmnop", min_size=2, max_size=8)
 # What must be in the answer to the character.
 NUMBERS = {
     "range": _range(),
-    "serial": _joined("-/", 3, 6),
-    "score": _joined("-:", 2, 2),
+    "serial": _join("-/", 3, 6),
+    "score": _join("-:", 2, 2),
     "phone": _phone(),
     "iban": _iban(),
     "code": _code(),
     "ip": _ip,
     "mac": _mac.map(":".join),
     "hash": _hash,
-    "version": _joined(".", 3, 4).map("v{}".format),
-    "ticket": _joined("-", 1, 2).map("#{}".format),
+    "version": _join(".", 3, 4).map("v{}".format),
+    "ticket": _join("-", 1, 2).map("#{}".format),
     "date": st.dates().map(lambda date: date.isoformat()),
 }
 SAMPLES = {
@@ -146,21 +146,21 @@ class Made:
 
     def problems(self, answer: str) -> list[str]:
         """Return what an answer has more or less often than the text."""
-        source, answer = _spaced(html.unescape(self.text)), _spaced(html.unescape(answer))
-        found = [
+        source, answer = _add_spaces(html.unescape(self.text)), _add_spaces(html.unescape(answer))
+        problems = [
             f"exact {unit}"
-            for unit in map(_spaced, self.exact)
+            for unit in map(_add_spaces, self.exact)
             if source.count(unit) != answer.count(unit)
         ]
-        return found + lost(source, answer)
+        return problems + lost(source, answer)
 
 
-def _spaced(text: str) -> str:
+def _add_spaces(text: str) -> str:
     return text.replace("\u00a0", " ").replace("\u202f", " ")
 
 
 _exact_units = st.one_of(
-    *NUMBERS.values(), _urls, _mails, *(st.sampled_from(each) for each in SAMPLES.values())
+    *NUMBERS.values(), _urls, _mails, *(st.sampled_from(samples) for samples in SAMPLES.values())
 )
 _units = st.one_of(
     _exact_units.map(lambda unit: (unit, True)),
@@ -192,17 +192,21 @@ def _capital(words: str, before: str) -> str:
     return words[:1].upper() + words[1:] if begins else words
 
 
-def check(made: Made, answer: str) -> None:
+def check(generated: Made, answer: str) -> None:
     """Fail with both texts where something is lost or doubled."""
-    _fail_for(made, answer, made.problems(answer))
+    _fail_for(generated, answer, generated.problems(answer))
 
 
-def check_nothing_is_missing(made: Made, answer: str) -> None:
+def check_nothing_is_missing(generated: Made, answer: str) -> None:
     """Fail with both texts where something is lost, or what is kept doubled: a real model may make
     up figures and signs of its own.
     """
-    problems = [each for each in made.problems(answer) if not _is_made_up(each, made.text, answer)]
-    _fail_for(made, answer, problems)
+    problems = [
+        problem
+        for problem in generated.problems(answer)
+        if not _is_made_up(problem, generated.text, answer)
+    ]
+    _fail_for(generated, answer, problems)
 
 
 def _is_made_up(problem: str, text: str, answer: str) -> bool:
@@ -213,5 +217,5 @@ def _is_made_up(problem: str, text: str, answer: str) -> bool:
     return kind == "sign" and answer.count(unit) > source.count(unit)
 
 
-def _fail_for(made: Made, answer: str, problems: list[str]) -> None:
-    assert not problems, f"{problems}\nof {made.text!r}\nin {answer!r}"
+def _fail_for(generated: Made, answer: str, problems: list[str]) -> None:
+    assert not problems, f"{problems}\nof {generated.text!r}\nin {answer!r}"

@@ -46,14 +46,14 @@ class Report:
     def summary(self) -> Iterator[str]:
         pairs = [*zip(self.protected, self.unprotected, strict=True)]
         both = (self.protected, self.unprotected)
-        survived = [sum(not each.losses for each in outcomes) for outcomes in both]
+        survived = [sum(not outcome.losses for outcome in outcomes) for outcomes in both]
         worse = sum(bool(one.losses and not other.losses) for one, other in pairs)
         yield (
             f"{self.model}: of {len(pairs)} lines all units survive in {survived[0]} with"
             f" protection, in {survived[1]} without, in {worse} only without"
         )
         for kind in KINDS:
-            one, other = (sum(kind in each.kinds for each in outcomes) for outcomes in both)
+            one, other = (sum(kind in outcome.kinds for outcome in outcomes) for outcomes in both)
             if one or other:
                 yield f"  lines that lose {kind}: {one} with protection, {other} without"
 
@@ -65,7 +65,7 @@ class Report:
                 yield f"  without: {other.answer}    lost: {'; '.join(other.losses) or 'nothing'}"
 
 
-async def translated(bundle: Path, lines: Sequence[str], protection: bool) -> list[str]:
+async def translate_lines(bundle: Path, lines: Sequence[str], protection: bool) -> list[str]:
     """Translate each line; the answer of one that fails is its error."""
     async with open_model(bundle, engine_config("cpu", slots=FILE_SLOTS)) as catalog:
         [card] = catalog.local_cards
@@ -87,11 +87,11 @@ async def translated(bundle: Path, lines: Sequence[str], protection: bool) -> li
 Losses = Callable[[str, str], list[str]]
 
 
-async def measured(bundle: Path, lines: Sequence[str], lost: Losses = lost) -> Report:
+async def measure(bundle: Path, lines: Sequence[str], lost: Losses = lost) -> Report:
     """Translate all lines with protection and without."""
     reports = []
     for protection in (True, False):
-        answers = await translated(bundle, lines, protection)
+        answers = await translate_lines(bundle, lines, protection)
         pairs = zip(lines, answers, strict=True)
         reports.append([Outcome(line, answer, lost(line, answer)) for line, answer in pairs])
     return Report(bundle.name, *reports)
@@ -109,7 +109,7 @@ def main() -> None:
         units = placeholder_lines()
         lines, losses = [*units], lambda line, answer: lost_placeholders(units[line], line, answer)
     for bundle in options.bundles:
-        report = asyncio.run(measured(bundle, lines, losses))
+        report = asyncio.run(measure(bundle, lines, losses))
         print(*report.failures(), *report.summary(), sep="\n", end="\n\n")
 
 

@@ -47,14 +47,16 @@ def test_unknown_words_with_a_capital_are_names(text: str, names: list[str]) -> 
     assert [text[span.start : span.end] for span in KNOWN.unknown_names(text)] == names
 
 
-def kept(text: str, source: str = "en", known: KnownWords | None = KNOWN) -> list[str]:
-    protection = Protection(None, True, source, "fr", known)
+def non_translatables(
+    text: str, source: str = "en", known_words: KnownWords | None = KNOWN
+) -> list[str]:
+    protection = Protection(None, True, source, "fr", known_words)
     tokens = protection.protect(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is Role.NON_TRANSLATABLE]
 
 
 def test_names_within_addresses_are_no_names_of_their_own() -> None:
-    assert kept("Kofi at Kofi.Okafor@b.org") == ["Kofi", "Kofi.Okafor@b.org"]
+    assert non_translatables("Kofi at Kofi.Okafor@b.org") == ["Kofi", "Kofi.Okafor@b.org"]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +68,10 @@ def test_names_within_addresses_are_no_names_of_their_own() -> None:
     ],
 )
 def test_references_to_numbered_things_are_kept(text: str, references: list[str]) -> None:
-    assert kept(text) == references
+    assert non_translatables(text) == references
 
 
 def test_nothing_is_a_name_where_nouns_have_capitals_or_nothing_is_known() -> None:
-    assert kept("Kofi", source="de") == kept("Kofi", known=None) == []
+    assert (
+        non_translatables("Kofi", source="de") == non_translatables("Kofi", known_words=None) == []
+    )

@@ -25,13 +25,13 @@ from serving.text.markup.written_units import written_units
 from tests.serving.text.markup.fake_model import by_table, layout, translate
 
 
-def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
+def find_texts(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protect(text_tokens(text, False, True))
     return [token.translation for token in tokens if token.role is role]
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "expected"),
     [
         ("See https://a.b/c(d)?e=f. Or (www.g.h).", ["https://a.b/c(d)?e=f", "(www.g.h)"]),
         ("Ask jo.e+x@a-b.co.uk, please.", ["jo.e+x@a-b.co.uk"]),
@@ -46,8 +46,8 @@ def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
         ("Tom, don't say it. We are 5!", []),
     ],
 )
-def test_what_is_kept(text: str, kept: list[str]) -> None:
-    assert found(text) == kept
+def test_what_is_kept(text: str, expected: list[str]) -> None:
+    assert find_texts(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_times_are_kept_as_those_of_24_hours(text: str, kept_as: str) -> None:
 
 
 def test_emoji_are_marks() -> None:
-    assert found("a 👩‍👩‍👧 b 👍🏽🎉 ❤️ 🇫🇷 c 1️⃣", Role.POINT) == ["👩‍👩‍👧", "👍🏽🎉 ❤️ 🇫🇷", "1️⃣"]
+    assert find_texts("a 👩‍👩‍👧 b 👍🏽🎉 ❤️ 🇫🇷 c 1️⃣", Role.POINT) == ["👩‍👩‍👧", "👍🏽🎉 ❤️ 🇫🇷", "1️⃣"]
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "expected"),
     [
         ("If n <= 10 && m > 2 then a != b.", ["n <= 10 && m > 2", "a != b"]),
         ("f(x) = x^2 + 1 is a curve", ["f(x) = x^2 + 1"]),
@@ -97,9 +97,9 @@ def test_emoji_are_marks() -> None:
         ("He said and/or left (now); it's fine - so.", []),
     ],
 )
-def test_signs_and_code_are_kept(text: str, kept: list[str]) -> None:
-    assert found(text)[: len(kept)] == kept
-    assert kept or found(text) == []
+def test_signs_and_code_are_kept(text: str, expected: list[str]) -> None:
+    assert find_texts(text)[: len(expected)] == expected
+    assert expected or find_texts(text) == []
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_signs_and_code_are_kept(text: str, kept: list[str]) -> None:
     ],
 )
 def test_signs_that_stand_for_no_word_are_marks(text: str, marks: list[str]) -> None:
-    assert found(text, Role.POINT) == marks
+    assert find_texts(text, Role.POINT) == marks
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_signs_that_stand_for_no_word_are_marks(text: str, marks: list[str]) -> 
     ],
 )
 def test_items_of_menus_and_titles_are_translated_one_by_one(text: str, breaks: list[str]) -> None:
-    assert found(text, Role.BREAK) == breaks
+    assert find_texts(text, Role.BREAK) == breaks
 
 
 def test_brackets_are_pairs_around_words() -> None:
@@ -160,14 +160,14 @@ def test_dashes_quotes_and_ellipses_are_written_as_in_the_source() -> None:
 
 
 def test_brackets_that_a_model_left_out_come_back_around_their_words() -> None:
-    found = layout("a (b c) 9:00 d", protection=True)
+    marked = layout("a (b c) 9:00 d", protection=True)
     table = {"(b": "x", "c)": "y)"}
-    assert translate(found, by_table(table)) == "a (x y) 9:00 d"
+    assert translate(marked, by_table(table)) == "a (x y) 9:00 d"
 
 
 def test_numbers_are_what_has_no_other_way_to_be_said() -> None:
     text = "5 of 3,000 at 10:37, 6 pm, 1st, 1/2, 1990s, in 1984."
-    assert found(text, Role.NUMBER) == ["5", "1", "1990", "1984"]
+    assert find_texts(text, Role.NUMBER) == ["5", "1", "1990", "1984"]
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_marks_of_code_that_is_never_closed_take_no_time(text: str) -> None:
 def test_a_fence_ends_at_the_mark_that_began_it() -> None:
     text = "a\n~~~\nb\n```\nc\n```\n~~~\nd\n```\ne"
 
-    found = [t.raw for t in tokenize_plain_text(text, True, False) if t.role is Role.BREAK]
+    breaks = [t.raw for t in tokenize_plain_text(text, True, False) if t.role is Role.BREAK]
 
-    assert found == ["~~~\nb\n```\nc\n```\n~~~"]
+    assert breaks == ["~~~\nb\n```\nc\n```\n~~~"]
 
 
 RUNS = [
@@ -287,6 +287,6 @@ def test_what_is_passed_over_at_a_glance_has_nothing(seed: int) -> None:
     pieces = [*"ab1.:/@_-%{}()$`#~\\ ©®️⃣🙂€é", "www.", "mailto:", "pm", "kg", "http", ".com", "--"]
     for _ in range(300):
         text = "".join(generator.choices(pieces, k=generator.randint(1, 8)))
-        found = [*NON_TRANSLATABLE.finditer(text), *EMOJI.finditer(text), *SIGNS.finditer(text)]
-        if found or any(written_units(text)) or any(words_with_signs(text)):
+        matches = [*NON_TRANSLATABLE.finditer(text), *EMOJI.finditer(text), *SIGNS.finditer(text)]
+        if matches or any(written_units(text)) or any(words_with_signs(text)):
             assert MAY_BE_NON_TRANSLATABLE.search(text), text

@@ -75,9 +75,9 @@ def translations(
 # Ways to write a made text in a format, and to read what came of it.
 
 
-def as_marked(made: Made, seed: int) -> str:
+def as_marked(generated: Made, seed: int) -> str:
     """HTML or XML with a word in a tag, if there is one that is part of nothing else."""
-    words = html.escape(html.unescape(made.text), quote=False).split(" ")
+    words = html.escape(html.unescape(generated.text), quote=False).split(" ")
     places = [place for place, word in enumerate(words) if len(word) > 1 and word in WORDS]
     if places:
         place = places[seed % len(places)]
@@ -119,7 +119,7 @@ def page(texts: Sequence[str]) -> str:
 
 
 def from_page(written: str) -> list[str]:
-    return [from_marked(each) for each in re.findall(r"<p>.*?</p>", written, re.DOTALL)]
+    return [from_marked(paragraph) for paragraph in re.findall(r"<p>.*?</p>", written, re.DOTALL)]
 
 
 def paragraphs(texts: Sequence[str]) -> str:
@@ -140,7 +140,7 @@ DOCUMENTS = {
 
 
 def test_made_texts_survive_as_they_are() -> None:
-    holds(200, lambda made: check(made, made.text), made_texts())
+    holds(200, lambda generated: check(generated, generated.text), made_texts())
 
 
 @pytest.mark.parametrize("extension", DOCUMENTS)
@@ -149,11 +149,11 @@ def test_documents_survive_as_they_are(extension: str, tmp_path: Path) -> None:
     path, target = tmp_path / f"a.{extension}", tmp_path / f"b.{extension}"
 
     def survive(many: list[Made]) -> None:
-        path.write_text(write([made.text for made in many]), encoding="utf-8")
+        path.write_text(write([generated.text for generated in many]), encoding="utf-8")
         document = read_document(path, path.name)
         document.write(document.fragments, target, "fr")
-        for made, answer in zip(many, read(target.read_text(encoding="utf-8")), strict=True):
-            check(made, answer)
+        for generated, answer in zip(many, read(target.read_text(encoding="utf-8")), strict=True):
+            check(generated, answer)
 
     holds(20, survive, st.lists(made_texts(breaks=(" ",)), min_size=1, max_size=3))
 
@@ -168,12 +168,12 @@ def test_texts_through_a_garbling_model(
     tokenizer: Tokenizer,
     runner: asyncio.Runner,
 ) -> None:
-    def survives(made: Made, seed: int) -> None:
+    def survives(generated: Made, seed: int) -> None:
         translator, _ = garbling_translator(
             tokenizer, seed, num_heads=num_heads, changes_stand_ins=changes_stand_ins
         )
-        [answer] = translations(runner, translator, [made.text])
-        check(made, answer)
+        [answer] = translations(runner, translator, [generated.text])
+        check(generated, answer)
 
     holds(examples, survives, made_texts(), seeds)
 
@@ -183,11 +183,11 @@ def test_texts_through_a_garbling_model(
 def test_marked_texts_through_a_garbling_model(
     examples: int, kind: MarkupKind, tokenizer: Tokenizer, runner: asyncio.Runner
 ) -> None:
-    def survives(made: Made, seed: int) -> None:
+    def survives(generated: Made, seed: int) -> None:
         translator, _ = garbling_translator(tokenizer, seed)
-        text = as_marked(made, seed)
+        text = as_marked(generated, seed)
         [answer] = translations(runner, translator, [text], markup=Markup(kind))
-        check(made, from_marked(answer))
+        check(generated, from_marked(answer))
         assert Counter(re.findall("</?[bp]>", answer)) == Counter(re.findall("</?[bp]>", text))
 
     holds(examples, survives, made_texts(), seeds)
@@ -202,14 +202,14 @@ def test_documents_through_a_garbling_model(
     path, target = tmp_path / f"a.{extension}", tmp_path / f"b.{extension}"
 
     def survives(many: list[Made], seed: int) -> None:
-        path.write_text(write([made.text for made in many]), encoding="utf-8")
+        path.write_text(write([generated.text for generated in many]), encoding="utf-8")
         document = read_document(path, path.name)
         translator, _ = garbling_translator(tokenizer, seed)
         fragments = [*document.fragments]
         document.write(translations(runner, translator, fragments, markup=MARKUP), target, "fr")
         answers = read(target.read_text(encoding="utf-8"))
-        for made, answer in zip(many, answers, strict=True):
-            check(made, answer)
+        for generated, answer in zip(many, answers, strict=True):
+            check(generated, answer)
 
     holds(examples, survives, st.lists(made_texts(breaks=(" ",)), min_size=1, max_size=3), seeds)
 
@@ -261,10 +261,10 @@ def test_protocols_through_a_garbling_model(
 ) -> None:
     world, engine = garbling_world
 
-    def survives(made: Made, seed: int) -> None:
+    def survives(generated: Made, seed: int) -> None:
         engine.seed = seed
-        text = made.text if format == "text" else as_marked(made, seed)
+        text = generated.text if format == "text" else as_marked(generated, seed)
         answer = runner.run(ask(world, text, format))
-        check(made, answer if format == "text" else from_marked(answer))
+        check(generated, answer if format == "text" else from_marked(answer))
 
     holds(examples, survives, made_texts(), seeds)

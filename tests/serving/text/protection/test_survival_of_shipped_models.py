@@ -38,9 +38,11 @@ class Opens(Protocol):
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory, runner: asyncio.Runner) -> Iterator[Opens]:
+def open_bundle(
+    tmp_path_factory: pytest.TempPathFactory, runner: asyncio.Runner
+) -> Iterator[Opens]:
     """Opens a bundle by name, once: a shipped checkpoint's, or one that lies in build."""
-    folder = tmp_path_factory.mktemp("shipped")
+    folder = tmp_path_factory.mktemp("open_bundle")
     models: dict[str, Translator] = {}
     opening = []
 
@@ -56,8 +58,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory, runner: asyncio.Runner) ->
         return models[name]
 
     yield open_bundle
-    for each in opening:
-        runner.run(each.__aexit__(None, None, None))
+    for translator in opening:
+        runner.run(translator.__aexit__(None, None, None))
 
 
 MODELS = ["transformer-en-fr", "bahdanau-en-fr", "en-pt"]
@@ -72,12 +74,12 @@ MODELS = ["transformer-en-fr", "bahdanau-en-fr", "en-pt"]
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_texts_through_shipped_models(
-    batches: int, name: str, shipped: Opens, runner: asyncio.Runner
+    batches: int, name: str, open_bundle: Opens, runner: asyncio.Runner
 ) -> None:
     def survive(many: list[Made]) -> None:
-        answers = translations(runner, shipped(name), [made.text for made in many])
-        for made, answer in zip(many, answers, strict=True):
-            check_nothing_is_missing(made, answer)
+        answers = translations(runner, open_bundle(name), [generated.text for generated in many])
+        for generated, answer in zip(many, answers, strict=True):
+            check_nothing_is_missing(generated, answer)
 
     texts = st.lists(made_texts(), min_size=20, max_size=20)
     holds(batches, survive, texts, shrinks=False)
@@ -93,13 +95,13 @@ def test_texts_through_shipped_models(
 @pytest.mark.parametrize("kind", MarkupKind)
 @pytest.mark.parametrize("name", MODELS)
 def test_marked_texts_through_shipped_models(
-    batches: int, name: str, kind: MarkupKind, shipped: Opens, runner: asyncio.Runner
+    batches: int, name: str, kind: MarkupKind, open_bundle: Opens, runner: asyncio.Runner
 ) -> None:
     def survive(many: list[Made], seed: int) -> None:
-        texts = [as_marked(made, seed) for made in many]
-        answers = translations(runner, shipped(name), texts, markup=Markup(kind))
-        for made, answer in zip(many, answers, strict=True):
-            check_nothing_is_missing(made, from_marked(answer))
+        texts = [as_marked(generated, seed) for generated in many]
+        answers = translations(runner, open_bundle(name), texts, markup=Markup(kind))
+        for generated, answer in zip(many, answers, strict=True):
+            check_nothing_is_missing(generated, from_marked(answer))
 
     texts = st.lists(made_texts(), min_size=20, max_size=20)
     holds(batches, survive, texts, seeds, shrinks=False)

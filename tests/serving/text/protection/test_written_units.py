@@ -19,13 +19,13 @@ QUANTITY, AMOUNT, TIME = UnitKind.QUANTITY, UnitKind.AMOUNT, UnitKind.TIME
 
 def units(text: str, has_elisions: bool = False) -> list[tuple[str, UnitKind]]:
     """List the units of a text in order, without those that overlap one that was found before."""
-    taken: set[int] = set()
-    found = []
+    used: set[int] = set()
+    units = []
     for span, kind in written_units(text, has_elisions):
-        if span.start < span.end and taken.isdisjoint(range(*span)):
-            taken.update(range(*span))
-            found.append((span, kind))
-    return [(text[span.start : span.end], kind) for span, kind in sorted(found, key=lambda f: f[0])]
+        if span.start < span.end and used.isdisjoint(range(*span)):
+            used.update(range(*span))
+            units.append((span, kind))
+    return [(text[span.start : span.end], kind) for span, kind in sorted(units, key=lambda f: f[0])]
 
 
 @pytest.mark.parametrize(

@@ -110,14 +110,14 @@ def _digits(source: str, answer: str) -> Iterator[str]:
     """
     words = re.findall(r"[a-z]+", source.lower())
     extra = Counter(_NUMBER_WORDS[word] for word in words if word in _NUMBER_WORDS)
-    for own_text, text in ((_ungrouped(source), _ungrouped(answer)), (source, answer)):
-        found = Counter(_RUN.findall(text))
+    for own_text, text in ((_ungroup(source), _ungroup(answer)), (source, answer)):
+        counts = Counter(_RUN.findall(text))
         for runs in islice(_readings(own_text), _MOST_READINGS):
-            own = Counter(runs)
-            if own <= found and found - own <= extra:
+            expected = Counter(runs)
+            if expected <= counts and counts - expected <= extra:
                 return
-    own, found = Counter(_RUN.findall(source)), Counter(_RUN.findall(answer))
-    yield from sorted((own - found) + (found - own - extra))
+    expected, counts = Counter(_RUN.findall(source)), Counter(_RUN.findall(answer))
+    yield from sorted((expected - counts) + (counts - expected - extra))
 
 
 def lost_placeholders(placeholders: Sequence[str], source: str, answer: str) -> list[str]:
@@ -141,7 +141,7 @@ def _is_glued(unit: str, text: str, side: int) -> bool:
     return any(map(str.isalnum, neighbours))
 
 
-def _ungrouped(text: str) -> str:
+def _ungroup(text: str) -> str:
     return _GROUPED.sub(lambda match: "".join(_RUN.findall(match.group())), text)
 
 
@@ -163,22 +163,22 @@ def _readings(text: str) -> Iterator[list[str]]:
 
 def _ways(hour: str, minute: str | None, halves: str) -> list[list[str]]:
     hours = [hour, *(str(int(hour) % 12 + 12 * (half == "p")) for half in halves)]
-    hours += [each.zfill(2) for each in hours]
+    hours += [text.zfill(2) for text in hours]
     minutes = [[minute]] if minute else [[], ["00"]]
-    return [[each, *rest] for each in dict.fromkeys(hours) for rest in minutes]
+    return [[text, *rest] for text in dict.fromkeys(hours) for rest in minutes]
 
 
-def _joined(source: str, answer: str) -> Iterator[str]:
+def _join_digits(source: str, answer: str) -> Iterator[str]:
     """Yield joined numbers whose runs of digits do not stand in the answer one after another."""
     times = [match.span() for match in _TIME.finditer(source)]
-    found = " ".join(["", *_RUN.findall(answer), ""])
-    whole = " ".join(["", *_RUN.findall(_ungrouped(answer)), ""])
+    figures = " ".join(["", *_RUN.findall(answer), ""])
+    whole = " ".join(["", *_RUN.findall(_ungroup(answer)), ""])
     for match in _JOINED.finditer(source):
         if any(match.start() < end and start < match.end() for start, end in times):
             continue
         runs = " ".join(["", *_RUN.findall(match.group()), ""])
-        ungrouped = " ".join(["", *_RUN.findall(_ungrouped(match.group())), ""])
-        if runs not in found and ungrouped not in whole:
+        ungrouped = " ".join(["", *_RUN.findall(_ungroup(match.group())), ""])
+        if runs not in figures and ungrouped not in whole:
             yield match.group()
 
 
@@ -199,8 +199,8 @@ def _placeholders(source: str, answer: str) -> Iterator[str]:
 
 
 def _emoji(source: str, answer: str) -> Iterator[str]:
-    own, found = Counter(EMOJI.findall(source)), Counter(EMOJI.findall(answer))
-    yield from sorted((own - found) + (found - own))
+    expected, actual = Counter(EMOJI.findall(source)), Counter(EMOJI.findall(answer))
+    yield from sorted((expected - actual) + (actual - expected))
 
 
 def _signs(source: str, answer: str) -> Iterator[str]:
@@ -237,21 +237,21 @@ def _quotes(source: str, answer: str) -> Iterator[str]:
 
 def _runs(source: str, answer: str) -> Iterator[str]:
     """Yield the runs of marks that are more or fewer."""
-    own, found = Counter(_RUNS.findall(source)), Counter(_RUNS.findall(answer))
-    yield from sorted((own - found) + (found - own))
+    expected, actual = Counter(_RUNS.findall(source)), Counter(_RUNS.findall(answer))
+    yield from sorted((expected - actual) + (actual - expected))
 
 
 def _end(source: str, answer: str) -> Iterator[str]:
     """Yield the mark that only one of both ends with."""
-    own, found = _END.search(source), _END.search(answer)
-    if (own is None) != (found is None):
-        yield (own or found)[0]  # type: ignore[index]
+    expected, actual = _END.search(source), _END.search(answer)
+    if (expected is None) != (actual is None):
+        yield (expected or actual)[0]  # type: ignore[index]
 
 
 def _loose_brackets(source: str, answer: str) -> Iterator[str]:
     """Yield brackets that a space parts from what they are around."""
-    if not _LOOSE_BRACKET.search(source) and (found := _LOOSE_BRACKET.search(answer)):
-        yield found.group()
+    if not _LOOSE_BRACKET.search(source) and (bracket := _LOOSE_BRACKET.search(answer)):
+        yield bracket.group()
 
 
 def _faces(source: str, answer: str) -> Iterator[str]:
@@ -263,7 +263,7 @@ def _faces(source: str, answer: str) -> Iterator[str]:
 
 _CHECKS: dict[str, Callable[[str, str], Iterator[str]]] = {
     "digits": _digits,
-    "joined": _joined,
+    "joined": _join_digits,
     "placeholder": _placeholders,
     "address": _exact(_ADDRESSES),
     "message": _exact(_ICU),

@@ -19,19 +19,19 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(write_byte_tokenizer(folder / "tokenizer.json", TEXTS * 9, 300))
 
 
-@pytest.mark.parametrize("wanted", [" c", " cou", "é", " étoile", "x", "日本"])
-def test_every_way_to_go_on_begins_with_it(tokenizer: Tokenizer, wanted: str) -> None:
+@pytest.mark.parametrize("prefix", [" c", " cou", "é", " étoile", "x", "日本"])
+def test_every_way_to_go_on_begins_with_it(tokenizer: Tokenizer, prefix: str) -> None:
     beginnings, stop_id = PrefixConstraints(tokenizer), 2
     for seed in range(40):
-        choose, matcher = random.Random(seed), beginnings.constraint(wanted).start()
+        choose, matcher = random.Random(seed), beginnings.constraint(prefix).start()
         mask, said = np.empty(tokenizer.vocab_size, bool), b""
-        while len(said) < len(wanted.encode()):
+        while len(said) < len(prefix.encode()):
             matcher.fork().fill_mask(mask)
             assert not mask[stop_id]
             token_id = choose.choice(np.flatnonzero(mask).tolist())
             matcher.accept(token_id)
             said += tokenizer.token_bytes(token_id)
-        assert said.startswith(wanted.encode())
+        assert said.startswith(prefix.encode())
         matcher.fill_mask(mask)
         assert mask.all()
 

@@ -58,17 +58,17 @@ def test_a_panic_of_the_sentence_finder_leaves_the_line_whole(
 
 
 def test_no_long_line_reaches_the_sentence_finder(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[str] = []
+    lines: list[str] = []
 
     def segment(language: str, text: str) -> list[str]:
-        given.append(text)
+        lines.append(text)
         return [text]
 
     monkeypatch.setattr("sentencex.segment", segment)
 
     split_text("\u201ca. " * 5_000, "en", fits_80_characters)
 
-    assert max(map(len, given)) <= 5_001
+    assert max(map(len, lines)) <= 5_001
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t "])

@@ -116,7 +116,9 @@ def test_json_under_a_schema_is_valid_under_it(
 
 
 def test_a_schema_may_be_given_as_text(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    as_text, as_such = (grammars.json_schema(each) for each in (json.dumps(SCHEMAS[9]), SCHEMAS[9]))
+    as_text, as_such = (
+        grammars.json_schema(schema) for schema in (json.dumps(SCHEMAS[9]), SCHEMAS[9])
+    )
     for seed in range(3):
         assert write(as_text, tokenizer, seed) == write(as_such, tokenizer, seed)
 
@@ -199,15 +201,15 @@ def test_a_text_that_may_end_may_go_on(grammars: Grammars, tokenizer: Tokenizer)
 def test_a_requests_own_stops_come_where_the_text_is_whole_and_nowhere_else(
     grammars: Grammars, tokenizer: Tokenizer
 ) -> None:
-    (own,) = tokenizer.encode("b")
-    matcher = grammars.regex("ab*", stop_ids=(own,)).start()
-    assert own not in allowed_of(matcher)
+    (stop_id,) = tokenizer.encode("b")
+    matcher = grammars.regex("ab*", stop_ids=(stop_id,)).start()
+    assert stop_id not in allowed_of(matcher)
     assert read(matcher, tokenizer, "a")
-    assert allowed_of(matcher) == {STOP, own}
-    matcher.accept(own)
-    matcher = grammars.regex("ab?a", stop_ids=(own,)).start()
+    assert allowed_of(matcher) == {STOP, stop_id}
+    matcher.accept(stop_id)
+    matcher = grammars.regex("ab?a", stop_ids=(stop_id,)).start()
     assert read(matcher, tokenizer, "a")
-    assert own not in allowed_of(matcher)
+    assert stop_id not in allowed_of(matcher)
 
 
 def test_a_vocabulary_may_be_padded(grammars: Grammars) -> None:
@@ -304,11 +306,11 @@ def test_threads_may_compile_at_once(grammars: Grammars, tokenizer: Tokenizer) -
 def test_what_does_not_compile_is_the_callers_mistake(
     grammars: Grammars, kind: str, value: Any, message: str
 ) -> None:
-    with pytest.raises(RequestError, match=re.escape(message)) as found:
+    with pytest.raises(RequestError, match=re.escape(message)) as raised:
         getattr(grammars, kind)(value, field="response_format")
-    assert found.value.field == "response_format"
-    assert "\n" not in found.value.message
-    assert len(str(found.value)) < 500
+    assert raised.value.field == "response_format"
+    assert "\n" not in raised.value.message
+    assert len(str(raised.value)) < 500
 
 
 def test_a_schema_that_nests_without_end_is_the_callers_mistake(grammars: Grammars) -> None:
@@ -323,5 +325,5 @@ def test_neither_torch_nor_transformers_is_loaded() -> None:
     module = "serving.text.constraints.grammars"
     code = f"import sys, {module};print({{'torch', 'transformers'}} & set(sys.modules))"
     root = Path(__file__).parents[4]
-    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
-    assert found.stdout.strip() == "set()", found.stderr
+    process = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert process.stdout.strip() == "set()", process.stderr

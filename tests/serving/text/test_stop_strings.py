@@ -36,9 +36,9 @@ def test_pieces_make_no_difference(pieces: list[str], stops: list[str]) -> None:
     ends = (end for end in range(len(whole) + 1) if whole[:end].endswith(tuple(stops)))
     end = next(ends, None)
 
-    text, found = stream(pieces, stops)
+    text, has_stopped = stream(pieces, stops)
 
-    assert found == (end is not None)
+    assert has_stopped == (end is not None)
     if end is None:
         assert text == whole
     else:
@@ -48,14 +48,14 @@ def test_pieces_make_no_difference(pieces: list[str], stops: list[str]) -> None:
 
 @given(pieces=st.lists(st.text("ab", max_size=4)), stops=st.lists(st.text("ab", min_size=1)))
 def test_nothing_is_told_that_may_begin_a_stop_string(pieces: list[str], stops: list[str]) -> None:
-    stop_strings, whole, told = StopStrings(stops), "", ""
+    stop_strings, whole, written = StopStrings(stops), "", ""
     for piece in pieces:
         whole += piece
-        told += stop_strings.push(piece)
+        written += stop_strings.push(piece)
         if stop_strings.has_stopped:
             return
-        held = whole[len(told) :]
-        assert whole.startswith(told)
-        assert not held or any(stop.startswith(held) for stop in stops)
+        pending = whole[len(written) :]
+        assert whole.startswith(written)
+        assert not pending or any(stop.startswith(pending) for stop in stops)
         begun = [n for stop in stops for n in range(len(stop)) if whole.endswith(stop[:n])]
-        assert len(held) == max(begun, default=0)
+        assert len(pending) == max(begun, default=0)
