@@ -2,6 +2,9 @@
 
 A key has 256 random bits, so that a plain SHA-256 is enough: nobody can guess it. Slow hashes are
 for passwords.
+
+A limit is a field of `KeyEntry`. Those of each replica are counted in `key_ring.py`, those of all
+replicas together in `quota.py`; `attendant keys` (`commands/administration.py`) sets them.
 """
 
 import hashlib

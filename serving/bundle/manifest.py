@@ -65,7 +65,7 @@ DEVICE_PRECISIONS = (Precision.BF16, Precision.FP16)
 
 
 class StateKind(enum.StrEnum):
-    """How a state changes with each token."""
+    """How a state changes with each token; its buffers are in `serving/engine/states/kind.py`."""
 
     APPEND = "append"  # one position is added, in place
     REPLACE = "replace"  # overwritten

@@ -2,6 +2,9 @@
 
 What vLLM measures, too, has vLLM's name, so that dashboards made for it work; the rest is named
 `attendant_*`.
+
+A metric is made in `EngineMetrics`, bound in `ModelRecorder`, and described in docs/serving.md.
+What a step counts is a field of `StepStats` (`serving/engine/stats.py`).
 """
 
 import time

@@ -5,7 +5,8 @@ HTTP bodies, the options of commands, the values that a bundle may recommend, th
 and the table in docs/decoding.md follow from the declaration.
 
 To add a filter, declare it among the filters, in the order in which they are applied, and implement
-it in `engine/decoding/sampling_filters.py` and, for the tests, in `naive_sampling.py`.
+it in `serving/engine/decoding/sampling_filters.py` and, for the tests, in
+`tests/serving/engine/decoding/naive_sampling.py`.
 
 A value out of range, or an impossible combination, raises a RequestError that names the field.
 """

@@ -12,7 +12,8 @@ The code of a client means
 
 A region tells the script, `zh-TW` is in `Hant`. Names, aliases (`eng`, `arb`, `iw`) and likely
 scripts and regions are those of the Unicode CLDR. Of several codes that are left the client has to
-choose.
+choose. An alias that CLDR lacks is an entry of `_SHORT` if it is of a language alone, and of
+`_OF_LIBRETRANSLATE` if it also means a script or a region.
 """
 
 import re

@@ -36,6 +36,10 @@ from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class LuongAttention:
+    """Attention of one step. With global attention `attend_to_states` computes scores that are
+    products or additive; other scores, and those of local attention, come from `_scores`.
+    """
+
     def __init__(self, config: LuongConfig, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
 

@@ -1,8 +1,8 @@
 """Sampling as it is defined, one row at a time over the whole vocabulary.
 
-The engine never runs this. It is here to be read first: the other files of this folder draw from
-the same distribution, exactly, without sorting or summing a vocabulary at every step, and are
-tested against it.
+The engine never runs this. It is here to be read first: `serving/engine/decoding` draws from the
+same distribution, exactly, without sorting or summing a vocabulary at every step, and is tested
+against it.
 """
 
 import numpy as np
