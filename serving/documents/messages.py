@@ -29,7 +29,7 @@ _LAYOUT = re.compile(
 
 
 class MessageSyntax:
-    """Finds tags, entities and placeholders in messages that have these flags of gettext."""
+    """The tags, entities and placeholders of messages that have these flags of gettext."""
 
     def __init__(self, flags: Iterable[str] = ()) -> None:
         formats = gettext_formats(flags)

@@ -113,11 +113,11 @@ def _pairs(pieces: Sequence[str | InlineMark]) -> dict[int, Open | Close]:
             num_open[piece.name] += 1
         elif piece.role is MarkRole.CLOSES and num_open[piece.name]:
             while opened:
-                name, begun = opened.pop()
+                name, begin = opened.pop()
                 num_open[name] -= 1
                 if name == piece.name:
-                    pairs[begun] = Open(begun + 1, _shift(pieces[begun]))
-                    pairs[place] = Close(begun + 1)
+                    pairs[begin] = Open(begin + 1, _shift(pieces[begin]))
+                    pairs[place] = Close(begin + 1)
                     break
     return pairs
 

@@ -35,16 +35,16 @@ def find_arguments(message: str) -> Iterator[IcuArgument]:
     """Yield the arguments with branches that are within no other and well-formed."""
     start = 0
     while match := _BEGINNING.search(message, start):
-        argument = _argument(message, match)
+        argument = _read_argument(message, match)
         if argument is not None:
             yield argument
         start = match.end() if argument is None else argument.span.end
 
 
-def _argument(message: str, beginning: re.Match[str]) -> IcuArgument | None:
+def _read_argument(message: str, beginning: re.Match[str]) -> IcuArgument | None:
     branches, selectors, position = [], [], beginning.end()
     while selector := _SELECTOR.match(message, position):
-        end = _end_of_branch(message, selector.end())
+        end = _find_branch_end(message, selector.end())
         if end is None:
             return None
         branches.append(Span(selector.end(), end))
@@ -56,7 +56,7 @@ def _argument(message: str, beginning: re.Match[str]) -> IcuArgument | None:
     return IcuArgument(span, tuple(branches), tuple(selectors), beginning[1] != "select")
 
 
-def _end_of_branch(message: str, start: int) -> int | None:
+def _find_branch_end(message: str, start: int) -> int | None:
     """Return the position of the brace that closes a branch, or None."""
     depth, position = 1, start
     while position < len(message):

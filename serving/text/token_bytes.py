@@ -33,7 +33,7 @@ class TokenTable:
     drops_last_space: bool = False
 
 
-class Writer:
+class TokenWriter:
     """Writes a text token by token.
 
     begins_text: no other text goes before it.

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import BundleError, Untokenizable
-from serving.text.encoders import Encoders, refusing_tokenizer_errors
+from serving.text.library_tokenizers import LibraryTokenizers, refusing_tokenizer_errors
 from serving.text.spans import Span
-from serving.text.token_bytes import TokenTable, UnknownDecoder, Writer, token_table
+from serving.text.token_bytes import TokenTable, TokenWriter, UnknownDecoder, token_table
 
 _MOST_HOLES = 1000  # ids without a token
 # In converted tokenizers what has higher ids only helps to cut a text.
@@ -38,9 +38,9 @@ class Tokenizer:
     """
 
     def __init__(self, path: Path, vocab_size: int | None = None) -> None:
-        self._encoders = Encoders(path)
-        self._spec = self._encoders.outline
-        encoder = self._encoders.get()
+        self._library = LibraryTokenizers(path)
+        self._spec = self._library.outline
+        encoder = self._library.get()
         self._names = _name_tokens(path, encoder, vocab_size)
         self.textless_ids = frozenset(i for i, name in enumerate(self._names) if name is None)
         """Ids that the model has no token for: padding of its vocabulary, and holes in it."""
@@ -69,26 +69,26 @@ class Tokenizer:
 
         parse_special: read special tokens from it, as in a chat template.
         """
-        return self._encode(self._encoders.normalise(text), False, parse_special)
+        return self._encode(self._library.normalise(text), False, parse_special)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) == 1:  # the library's threads take longer than a sentence does
             return [self.encode(texts[0])]
-        normalised = [self._encoders.normalise(text) for text in texts]
+        normalised = [self._library.normalise(text) for text in texts]
         with refusing_tokenizer_errors(f"{len(texts)} texts"):
-            encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
+            encodings = self._library.get().encode_batch(normalised, add_special_tokens=False)
         rows = zip(encodings, normalised, strict=True)
         return [self._model_ids(encoding.ids, text) for encoding, text in rows]
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[Span]]:
         """Return what `encode` does, and which characters of the text each token stands for."""
-        normalised, origins = self._encoders.normalise_with_origins(text)
-        tokens = self._encode_with_offsets(self._encoders.get(), normalised)
+        normalised, origins = self._library.normalise_with_origins(text)
+        tokens = self._encode_with_offsets(self._library.get(), normalised)
         if any(token_id in self._reserved for token_id, _ in tokens):  # as in `_model_ids`
             first, *others = self._within_special_names.split(normalised)
-            tokens, start = self._encode_with_offsets(self._encoders.get(), first), len(first)
+            tokens, start = self._encode_with_offsets(self._library.get(), first), len(first)
             for part in others:
-                tokens += self._encode_with_offsets(self._encoders.get(inside=True), part, start)
+                tokens += self._encode_with_offsets(self._library.get(inside=True), part, start)
                 start += len(part)
             tokens = [(i, span) for i, span in tokens if i not in self._reserved]
         return [i for i, _ in tokens], [_original_span(span, origins) for _, span in tokens]
@@ -98,7 +98,7 @@ class Tokenizer:
         begins with one, if the text before has not ended with it.
         """
         inside = not self.table.drops_last_space
-        return self._encode(self._encoders.normalise(text), inside, parse_special)
+        return self._encode(self._library.normalise(text), inside, parse_special)
 
     def can_write(self, text: str) -> bool:
         """Check that tokens can write all of the text: the unknown one stands for none of it."""
@@ -120,13 +120,13 @@ class Tokenizer:
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
         """Return the bytes of each token in this very text."""
-        return Writer(self.table, begins_text).push_all(token_ids)
+        return TokenWriter(self.table, begins_text).push_all(token_ids)
 
     def decode(self, token_ids: Iterable[int], begins_text: bool = True) -> str:
         """Return the text. Bytes that are not UTF-8 become U+FFFD, exactly as a `Detokenizer`
         streams them.
         """
-        pieces = Writer(self.table, begins_text).push_all(token_ids)
+        pieces = TokenWriter(self.table, begins_text).push_all(token_ids)
         return b"".join(pieces).decode("utf-8", errors="replace")
 
     def _encode(self, text: str, inside: bool, parse_special: bool) -> list[int]:
@@ -135,7 +135,7 @@ class Tokenizer:
 
     def _library_ids(self, text: str, inside: bool, parse_special: bool = False) -> list[int]:
         with refusing_tokenizer_errors(text):
-            encoder = self._encoders.get(inside, parse_special)
+            encoder = self._library.get(inside, parse_special)
             ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -245,7 +245,7 @@ class Detokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer, begins_text: bool = True) -> None:
-        self._writer = Writer(tokenizer.table, begins_text)
+        self._writer = TokenWriter(tokenizer.table, begins_text)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:

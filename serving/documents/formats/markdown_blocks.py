@@ -185,7 +185,7 @@ def _end_of_line(line: str, text: str, place: int, end: int) -> int | None:
 
 
 class InlineReader:
-    """Reads the pieces of a text, token by token. line_start: how new lines begin.
+    """A reader of the pieces of a text, token by token. line_start: how new lines begin.
 
     labels: the images, link ends and tags. place: the end of what is read.
     """

@@ -82,12 +82,14 @@ class PoDocument:
         return [message.fragment.xml for message in self._translatable_messages()]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        done = dict(zip(map(id, self._translatable_messages()), translations, strict=True))
-        scores = dict(zip(done, self.review.scores, strict=True)) if self.review else {}
+        translation_of = dict(
+            zip(map(id, self._translatable_messages()), translations, strict=True)
+        )
+        scores = dict(zip(translation_of, self.review.scores, strict=True)) if self.review else {}
         forms = parse_plural_forms(self._fields().get("Plural-Forms", "")) or plural_forms(language)
         edits = [*self._header_edits(language, forms)]
         for entry in self._untranslated:
-            texts = [_text(message, done.get(id(message))) for message in entry.messages]
+            texts = [_text(message, translation_of.get(id(message))) for message in entry.messages]
             edits += _edits(entry, texts, forms, self._width)
             edits += _fuzzy_edits(entry, self._is_fuzzy(entry, scores))
         file = self._file if self._header else replace(self._file, encoding="utf-8")

@@ -82,9 +82,9 @@ def _units(root: XmlElement, document: str) -> Iterator[_Unit]:
         source = element.child("source")
         if source is None or not _may_be_translated(element):
             continue
-        parted = element.child("seg-source")
-        if parted is not None and _marks(parted):
-            source, untranslated = parted, _untranslated_marks(element, parted, document)
+        seg_source = element.child("seg-source")
+        if seg_source is not None and _marks(seg_source):
+            source, untranslated = seg_source, _untranslated_marks(element, seg_source, document)
         else:
             untranslated = [] if _is_translated(element, document) else [source]
         texts = {part: CodedText(part, document) for part in untranslated}
@@ -94,8 +94,8 @@ def _units(root: XmlElement, document: str) -> Iterator[_Unit]:
 
 
 def _may_be_translated(element: XmlElement) -> bool:
-    says = element.inherited_attribute("translate") or "yes"
-    return says != "no" and element.attributes.get("approved") != "yes"
+    translate = element.inherited_attribute("translate") or "yes"
+    return translate != "no" and element.attributes.get("approved") != "yes"
 
 
 def _is_translated(element: XmlElement, document: str) -> bool:
@@ -121,10 +121,10 @@ def _marks(element: XmlElement) -> list[XmlElement]:
 
 
 def _untranslated_marks(unit: XmlElement, parted: XmlElement, document: str) -> list[XmlElement]:
-    done = _translated_marks(unit, document)
-    if not done and _is_translated(unit, document):
+    translated = _translated_marks(unit, document)
+    if not translated and _is_translated(unit, document):
         return []
-    done_or_locked = {*done, *_locked_ids(unit)}
+    done_or_locked = {*translated, *_locked_ids(unit)}
     return [mark for mark in _marks(parted) if mark.attributes.get("mid") not in done_or_locked]
 
 
@@ -167,10 +167,12 @@ def _inner_of_target(unit: _Unit, translations: Mapping[XmlElement, str], docume
     source = unit.source
     if source in translations:
         return translations[source]
-    done = dict.fromkeys(_locked_ids(unit.element), "") | _translated_marks(unit.element, document)
+    existing = dict.fromkeys(_locked_ids(unit.element), "") | _translated_marks(
+        unit.element, document
+    )
     edits: list[Edit] = []
     for mark in _marks(source):
-        new = translations.get(mark) or done.get(
+        new = translations.get(mark) or existing.get(
             mark.attributes.get("mid", "")
         )  # "" of a locked one
         if new is not None:
@@ -191,7 +193,7 @@ def _target_edits(
     element, target = unit.element, unit.element.child("target")
     is_of_2 = element.name == "segment"
     confidence = _confidence(review, score)
-    says: dict[str, str | None] = {}
+    target_attributes: dict[str, str | None] = {}
     if is_of_2:
         sub_state = _NEEDS_REVIEW if review and review.needs_review(score) else None
         changed = element.with_attributes({"state": "translated", "subState": sub_state})
@@ -200,18 +202,21 @@ def _target_edits(
     elif not _trados_segments(element):
         is_good = review is not None and not review.needs_review(score)
         state = "translated" if is_good else "needs-review-translation"
-        says = {"state": state, "state-qualifier": "mt-suggestion", **confidence}
+        target_attributes = {"state": state, "state-qualifier": "mt-suggestion", **confidence}
     if target is not None:
-        tag = target.with_attributes(says)
+        tag = target.with_attributes(target_attributes)
         tag = tag.removesuffix("/>").rstrip() + ">" if target.is_empty else tag
         yield target.start, target.end, tag + inner + target.end_tag
         return
     name = f"{unit.source.prefix}target"
     attributes = unit.source.attributes
-    says |= {"xml:lang": language} if "xml:lang" in attributes else {}
-    says |= {"xml:space": attributes["xml:space"]} if "xml:space" in attributes else {}
+    target_attributes |= {"xml:lang": language} if "xml:lang" in attributes else {}
+    target_attributes |= {"xml:space": attributes["xml:space"]} if "xml:space" in attributes else {}
     tag = "".join(
-        [f"<{name}", *(f" {key}={quoteattr(value or '')}" for key, value in says.items())]
+        [
+            f"<{name}",
+            *(f" {key}={quoteattr(value or '')}" for key, value in target_attributes.items()),
+        ]
     )
     place = unit.source.end
     yield place, place, f"{blank_before(unit.source, document)}{tag}>{inner}</{name}>"

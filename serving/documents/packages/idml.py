@@ -62,7 +62,7 @@ def _paragraphs(root: Element) -> Iterator[Paragraph]:
 
 @dataclass
 class _RangeReader:
-    """Divides ranges so that each is one paragraph, and containers contain runs, not the reverse.
+    """Splits ranges so that each is one paragraph, and containers contain runs, not the reverse.
 
     renamed: elements that have another name until they are read, and their own.
     """

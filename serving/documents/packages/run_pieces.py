@@ -147,7 +147,7 @@ Piece = RunText | OtherPiece | SeparatorPiece | ContainerPiece | RangePiece
 
 
 class PieceReader:
-    """Reads the children of a paragraph, or of a container in it, as pieces."""
+    """A reader of the children of a paragraph, or of a container in it, as pieces."""
 
     def __init__(self, schema: ParagraphSchema, fields: Fields) -> None:
         self._schema, self._fields = schema, fields

@@ -45,11 +45,11 @@ TOO_LARGE = f"it takes too much memory, more than {MAX_BYTES >> 20} MiB, or nest
 
 
 class NotCompiled(ValueError):
-    """Repeats what llguidance says of a grammar that does not compile."""
+    """What llguidance says of a grammar that does not compile."""
 
 
-class Vocabulary:
-    """What llguidance wants to know of a tokenizer.
+class GrammarVocabulary:
+    """A tokenizer as llguidance calls it.
 
     tokens: their bytes; none of special ones.
     """
@@ -63,7 +63,7 @@ class Vocabulary:
 
     def __call__(self, text: bytes) -> list[int]:
         """Return tokens that a text of exactly these bytes begins with."""
-        return self.longest(beginning(text))
+        return self.longest(truncate_forced_text(text))
 
     def longest(self, text: bytes) -> list[int]:
         """Return the longest tokens of exactly these bytes, as far as there are any."""
@@ -87,7 +87,7 @@ class Vocabulary:
         return max(map(len, self._id_of), default=0)
 
 
-def beginning(text: bytes) -> bytes:
+def truncate_forced_text(text: bytes) -> bytes:
     """Return as much of a forced text as is worth tokenizing, to the end of a character."""
     end = MAX_FORCED_BYTES
     while len(text) > end and text[end] & 0xC0 == 0x80:  # inside a character of UTF-8
@@ -95,8 +95,8 @@ def beginning(text: bytes) -> bytes:
     return text[:end]
 
 
-def prepare(vocabulary: Vocabulary) -> LLTokenizer:
-    """Return what grammars are compiled against."""
+def build_tokenizer(vocabulary: GrammarVocabulary) -> LLTokenizer:
+    """Return the tokenizer that grammars are compiled for."""
     return LLTokenizer(TokenizerWrapper(vocabulary), eos_token=vocabulary.eos_token_id)
 
 
@@ -125,10 +125,12 @@ def try_grammar(tokens: LLTokenizer, grammar: str) -> None:
         raise NotCompiled(matcher.get_error())
 
 
-class Trials:
-    """Runs the process, which begins with the first trial, and anew after a limit has ended it."""
+class GrammarTrials:
+    """Tries grammars in a process of its own, which starts with the first trial, and again after a
+    limit has ended it.
+    """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: GrammarVocabulary) -> None:
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -182,7 +184,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _nothing() -> None:
-    """There is no process to end."""
+    """Do nothing: there is no process to end."""
 
 
 def main() -> None:
@@ -196,7 +198,7 @@ def main() -> None:
 def _answer_all() -> None:
     settings = json.loads(sys.stdin.readline())
     vocabulary = [token.encode("latin-1") for token in settings["tokens"]]
-    tokens = prepare(Vocabulary(vocabulary, settings["eos"]))
+    tokens = build_tokenizer(GrammarVocabulary(vocabulary, settings["eos"]))
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         _limit_memory()

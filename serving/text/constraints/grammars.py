@@ -15,12 +15,12 @@ from llguidance import LLMatcher
 from serving.errors import RequestError, Untokenizable
 from serving.requests.request import Constraint, Mask, Matcher
 from serving.text.constraints.grammar_compiler import (
+    GrammarTrials,
+    GrammarVocabulary,
     NotCompiled,
-    Trials,
-    Vocabulary,
-    beginning,
+    build_tokenizer,
     compile_grammar,
-    prepare,
+    truncate_forced_text,
 )
 from serving.text.constraints.json_formats import with_valid_dates
 from serving.text.token_bytes import TokenTable
@@ -48,9 +48,9 @@ class Grammars:
     ) -> None:
         self._stop_ids = tuple(stop_ids)
         self._spaces = _lost_spaces(tokenizer.table, begins_text)
-        vocabulary = _Vocabulary(tokenizer, self._stop_ids[0])
-        self._trials = Trials(vocabulary)
-        self._tokens = prepare(vocabulary)
+        vocabulary = _TokenizerVocabulary(tokenizer, self._stop_ids[0])
+        self._trials = GrammarTrials(vocabulary)
+        self._tokens = build_tokenizer(vocabulary)
 
     def json_schema(
         self, schema: dict[str, Any] | str, stop_ids: Iterable[int] = (), field: str = "json"
@@ -142,7 +142,7 @@ class GrammarMatcher:
         return GrammarMatcher(self._matcher.deep_copy(), self._stop_ids)
 
 
-class _Vocabulary(Vocabulary):
+class _TokenizerVocabulary(GrammarVocabulary):
     """Reads the vocabulary of a tokenizer of ours, which writes text as it prefers."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
@@ -153,7 +153,7 @@ class _Vocabulary(Vocabulary):
         """Return tokens of exactly these bytes, which are written next whatever a model prefers:
         those that the tokenizer has for them, or the longest ones where it would normalise them.
         """
-        text = beginning(text)
+        text = truncate_forced_text(text)
         try:
             ids = self._tokenizer.encode_inside(text.decode(errors="replace"))
         except Untokenizable:

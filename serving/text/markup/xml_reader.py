@@ -93,7 +93,7 @@ def _range(name: str, attributes: Mapping[str, str]) -> str:
 
 
 class _Reader:
-    """Turns the tokens of XML in an element into what they are to a translation."""
+    """A reader of the tokens of XML in an element, which says what each is to a translation."""
 
     def __init__(
         self, document: str, xml_tokens: Sequence[XmlToken], markup: Markup, breaks_lines: bool

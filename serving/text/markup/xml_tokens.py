@@ -79,7 +79,7 @@ def _count_characters(tokens: list[XmlToken], data: bytes) -> None:
 
 
 class _Recorder:
-    """Records where expat finds the tokens of a document, in bytes."""
+    """A recorder of the places, in bytes, where expat finds the tokens of a document."""
 
     def __init__(self) -> None:
         self._tokens: list[XmlToken] = []

@@ -19,8 +19,8 @@ from serving.requests.parameters import BeamParams
 from serving.requests.request import GenerationRequest
 from tests.grid import full
 from tests.reference_models import ending_checkpoint, examples
-from tests.serving.engine.decoding.found import assert_alike as assert_found_alike
-from tests.serving.engine.decoding.found import found_in
+from tests.serving.engine.decoding.hypotheses import assert_alike as assert_found_alike
+from tests.serving.engine.decoding.hypotheses import hypotheses_of
 from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only
 from tests.serving.engine.driving import run_all, run_alone, run_as_they_come
 from tests.serving.engine.test_company import DRAWN, EDITS
@@ -110,4 +110,4 @@ def test_searches_find_what_those_over_the_torch_module_find(
     for request, theirs in requests.items():
         scores = [each.score if request.beam else None for each in theirs]
         expected = list(zip((each.token_ids for each in theirs), scores, strict=True))
-        assert_found_alike(found_in(stories[request.request_id]), expected)
+        assert_found_alike(hypotheses_of(stories[request.request_id]), expected)

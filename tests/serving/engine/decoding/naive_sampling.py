@@ -13,17 +13,17 @@ from serving.requests.parameters import SamplingParams
 
 def distribution(logp: Array, params: SamplingParams) -> Array:
     """Return how likely each token is to be drawn, f64 [vocabulary], of log-probabilities."""
-    probabilities = _normalised(np.exp(logp.astype(np.float64) / params.temperature))
+    probabilities = _normalise(np.exp(logp.astype(np.float64) / params.temperature))
     if params.top_k:
-        probabilities = _normalised(
+        probabilities = _normalise(
             probabilities * (probabilities >= np.sort(probabilities)[-params.top_k :][0])
         )
     if params.top_p < 1:
-        probabilities = _normalised(
+        probabilities = _normalise(
             probabilities * _is_among_first(probabilities, -probabilities, params.top_p)
         )
     if params.min_p:
-        probabilities = _normalised(
+        probabilities = _normalise(
             probabilities * (probabilities >= params.min_p * probabilities.max())
         )
     if params.typical_p < 1:
@@ -31,7 +31,7 @@ def distribution(logp: Array, params: SamplingParams) -> Array:
             probabilities, out=np.full_like(probabilities, -np.inf), where=probabilities > 0
         )
         distance = abs(surprisal - _entropy(probabilities))
-        probabilities = _normalised(
+        probabilities = _normalise(
             probabilities * _is_among_first(probabilities, distance, params.typical_p)
         )
     return probabilities
@@ -51,6 +51,6 @@ def _entropy(probabilities: Array) -> float:
     return float(-(positive * np.log(positive)).sum())
 
 
-def _normalised(weights: Array) -> Array:
+def _normalise(weights: Array) -> Array:
     normalised: Array = weights / weights.sum()
     return normalised

@@ -23,7 +23,7 @@ from serving.requests.parameters import BeamParams, ProcessorParams
 from serving.requests.request import GenerationRequest
 from tests.hugging_face import generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
-from tests.serving.engine.decoding.found import Found, assert_alike, found_in
+from tests.serving.engine.decoding.hypotheses import Hypotheses, assert_alike, hypotheses_of
 from tests.serving.engine.driving import run_all
 
 FAMILIES = ["transformer", "bahdanau", "llama", "recurrent-lm"]
@@ -43,14 +43,14 @@ class Sides:
     module: nn.Module
     engine: Engine
 
-    def theirs(self, case: "Case") -> Found:
+    def theirs(self, case: "Case") -> Hypotheses:
         options = {"max_new_tokens": NEW_TOKENS, **case.options}
         hypotheses = generate(self.module, case.source, case.prompt, **options)
         return [(hypothesis.token_ids, hypothesis.score) for hypothesis in hypotheses]
 
-    def ours(self, cases: Sequence["Case"]) -> list[Found]:
+    def ours(self, cases: Sequence["Case"]) -> list[Hypotheses]:
         stories = run_all(self.engine, (case.request(i) for i, case in enumerate(cases)))
-        return [found_in(stories[str(i)]) for i in range(len(cases))]
+        return [hypotheses_of(stories[str(i)]) for i in range(len(cases))]
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def test_each_processor(search: str, sides: Sides) -> None:
     options, changes = SEARCHES[search]
     names: list[str] = []
     cases: list[Case] = []
-    plains: list[Found] = []
+    plains: list[Hypotheses] = []
     for example in examples(sides.family):
         [plain] = sides.ours([Case(*example, options, changes)])
         for name, (hugging_face_options, processors) in processors_for(longest(plain)).items():
@@ -194,5 +194,5 @@ def test_each_processor(search: str, sides: Sides) -> None:
     assert changed == set(names), "a processor that changes nothing shows nothing"
 
 
-def longest(hypotheses: Found) -> list[int]:
+def longest(hypotheses: Hypotheses) -> list[int]:
     return max((ids for ids, _ in hypotheses), key=len)

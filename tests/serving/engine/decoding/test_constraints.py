@@ -46,7 +46,7 @@ def grammars(bundle: Bundle, tokenizer: Tokenizer) -> Grammars:
     return Grammars(tokenizer, bundle.manifest.tokens.stop)
 
 
-def ended(story: Story) -> FinishedEvent:
+def finished_event(story: Story) -> FinishedEvent:
     assert isinstance(story.final, FinishedEvent)
     return story.final
 
@@ -78,7 +78,7 @@ def test_every_search_keeps_to_its_grammar(
         elif name.startswith("choice"):
             assert text in ("red", "green", "greenish")
         if not name.startswith(" "):
-            assert ended(story).reason is FinishReason.STOP
+            assert finished_event(story).reason is FinishReason.STOP
     for request in requests:
         assert run_alone(Engine(bundle), request).said == stories[request.request_id].said
 
@@ -114,4 +114,4 @@ def test_a_grammar_that_cannot_be_met_ends_with_its_own_reason(
         **search,
     )
     story = run_alone(Engine(bundle), request)
-    assert ended(story).reason is FinishReason.CONSTRAINT
+    assert finished_event(story).reason is FinishReason.CONSTRAINT

@@ -28,11 +28,11 @@ def test_drafts_are_those_of_a_search_token_by_token() -> None:
     tokens = np.random.default_rng(0).integers(0, 4, 300).tolist()
     lookup = Lookup(())
     for end, token_id in enumerate(tokens):
-        assert lookup.draft(5) == searched(tokens[:end], 5)
+        assert lookup.draft(5) == search_draft(tokens[:end], 5)
         lookup.add(token_id)
 
 
-def searched(token_ids: list[int], count: int) -> list[int]:
+def search_draft(token_ids: list[int], count: int) -> list[int]:
     for size in (3, 2):
         for end in range(len(token_ids) - 1, size - 1, -1):
             if token_ids[end - size : end] == token_ids[-size:]:

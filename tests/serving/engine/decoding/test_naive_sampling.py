@@ -18,7 +18,7 @@ from tests.serving.engine.decoding.test_sampling import (
 )
 
 
-def warped(logp: Array, params: SamplingParams) -> Array:
+def warp(logp: Array, params: SamplingParams) -> Array:
     """Return what Hugging Face's warpers leave of one row, in its order of them."""
     warpers: list[hugging_face.LogitsProcessor] = [
         hugging_face.TemperatureLogitsWarper(params.temperature)
@@ -44,6 +44,6 @@ def test_the_naive_sampler_keeps_what_hugging_face_keeps(
 ) -> None:
     logp = random_logp(np.random.default_rng(seed), 300, spread)
     params = sampling_params(filters)
-    expected = warped(logp, params)
+    expected = warp(logp, params)
     is_equal = distribution(logp, params) == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert is_equal or is_a_close_call(logp, filters, expected)

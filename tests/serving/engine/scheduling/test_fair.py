@@ -26,7 +26,7 @@ def job_of(number: int, name: str, share: str = "", length: int = 4) -> list[Gen
     return [sentence(f"{name}-{i}", name, share, length) for i in range(number)]
 
 
-def taken(queue: FairQueue, count: int) -> list[str]:
+def take_jobs(queue: FairQueue, count: int) -> list[str]:
     """Take so many, and tell whose jobs they were."""
     jobs = []
     for _ in range(count):
@@ -37,7 +37,7 @@ def taken(queue: FairQueue, count: int) -> list[str]:
     return jobs
 
 
-def filled(*jobs: list[Generation]) -> FairQueue:
+def queue_with(*jobs: list[Generation]) -> FairQueue:
     queue = FairQueue()
     for job in jobs:
         for generation in job:
@@ -46,49 +46,49 @@ def filled(*jobs: list[Generation]) -> FairQueue:
 
 
 def test_a_job_of_one_sentence_passes_one_of_hundreds() -> None:
-    queue = filled(job_of(300, "long"))
-    taken(queue, 50)
+    queue = queue_with(job_of(300, "long"))
+    take_jobs(queue, 50)
     queue.add(sentence("short"))
-    assert "short" in taken(queue, 2)
+    assert "short" in take_jobs(queue, 2)
 
 
 def test_the_long_job_goes_on_beside_any_number_of_short_ones() -> None:
-    queue = filled(job_of(300, "long"))
-    taken(queue, 1)
+    queue = queue_with(job_of(300, "long"))
+    take_jobs(queue, 1)
     came = []
     for number in range(200):
         queue.add(sentence(f"short-{number}"))
-        came += taken(queue, 1)
+        came += take_jobs(queue, 1)
     assert came.count("long") >= 10
 
 
 def test_turns_are_taken_in_work() -> None:
-    queue = filled(job_of(40, "wordy", length=12), job_of(120, "terse", length=4))
-    jobs = taken(queue, 80)
+    queue = queue_with(job_of(40, "wordy", length=12), job_of(120, "terse", length=4))
+    jobs = take_jobs(queue, 80)
     ratio = jobs.count("terse") / jobs.count("wordy")
     assert 2 < ratio < 4
 
 
 def test_shares_get_equal_parts_however_many_jobs_they_have() -> None:
     many = [sentence(f"m{i}", share="many") for i in range(100)]
-    queue = filled(many, job_of(100, "one", share="few"))
-    jobs = taken(queue, 40)
+    queue = queue_with(many, job_of(100, "one", share="few"))
+    jobs = take_jobs(queue, 40)
     assert jobs.count("one") == 20
 
 
 def test_a_share_that_was_idle_has_saved_up_nothing() -> None:
-    queue = filled(job_of(100, "busy", share="busy"))
-    taken(queue, 50)
+    queue = queue_with(job_of(100, "busy", share="busy"))
+    take_jobs(queue, 50)
     for generation in job_of(50, "late", share="late"):
         queue.add(generation)
-    assert 9 <= taken(queue, 20).count("late") <= 11
+    assert 9 <= take_jobs(queue, 20).count("late") <= 11
 
 
 def test_the_urgent_come_first_whatever_their_share_has_had() -> None:
-    queue = filled(job_of(10, "a", share="greedy"), job_of(10, "b", share="modest"))
-    taken(queue, 6)
+    queue = queue_with(job_of(10, "a", share="greedy"), job_of(10, "b", share="modest"))
+    take_jobs(queue, 6)
     queue.add(sentence("urgent", share="greedy", priority=-1))
-    assert taken(queue, 1) == ["urgent"]
+    assert take_jobs(queue, 1) == ["urgent"]
 
 
 @given(
@@ -112,7 +112,7 @@ def test_what_comes_before_is_bounded_by_what_each_job_has(
 
 
 def test_before_a_small_job_comes_little_of_a_large_one() -> None:
-    queue = filled(job_of(300, "long"))
+    queue = queue_with(job_of(300, "long"))
     small = sentence("small").work
     assert queue.work_before(small, "", 0) == small
     assert queue.work_before(10**6, "", 0) == 300 * small
@@ -120,7 +120,7 @@ def test_before_a_small_job_comes_little_of_a_large_one() -> None:
 
 
 def test_before_a_share_comes_as_much_of_another_as_it_waits_for_itself() -> None:
-    queue = filled([sentence(f"m{i}", share="many") for i in range(100)])
+    queue = queue_with([sentence(f"m{i}", share="many") for i in range(100)])
     small = sentence("small").work
     assert queue.work_before(small, "few", 0) == small
     assert queue.work_before(small, "many", 0) == 100 * small

@@ -55,18 +55,18 @@ def admission_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_with_many_rows_a_source_waits_a_moment_for_another(
     num_rows: int, waits: bool, admission_clock: Clock
 ) -> None:
-    def asked(name: object) -> GenerationRequest:
+    def new_request(name: object) -> GenerationRequest:
         return GenerationRequest(str(name), (3, 4), max_new_tokens=20, ignore_eos=True)
 
     for others, seconds in (([], 0.031), (["second"], 0.0)):
         engine = toy_engine(has_encoder=True, slots=40)
-        engine.submit(*map(asked, range(num_rows)))
+        engine.submit(*map(new_request, range(num_rows)))
         engine.step()
-        engine.submit(asked("first"))
+        engine.submit(new_request("first"))
         engine.step()
         assert engine.stats().num_waiting == waits
         admission_clock.now += seconds
-        engine.submit(*map(asked, others))
+        engine.submit(*map(new_request, others))
         engine.step()
         assert engine.stats().num_waiting == 0
         assert engine.stats().num_rows == num_rows + 1 + len(others)

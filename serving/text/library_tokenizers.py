@@ -64,7 +64,7 @@ def _is_start(step: Spec) -> bool:
     return step["type"] == "Prepend" or is_anchored
 
 
-class Encoders:
+class LibraryTokenizers:
     """Opens a `tokenizer.json`. Raises BundleError.
 
     outline: the file's content, but for its vocabulary.
