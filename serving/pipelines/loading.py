@@ -33,8 +33,7 @@ from serving.kernels.library import native_kernels
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion.pipeline import CompletionPipeline
-from serving.pipelines.decoding import EnginePort
-from serving.pipelines.decoding import default_problems as default_problems
+from serving.pipelines.decoding import EnginePort, default_problems
 from serving.pipelines.encoding.pipeline import EncodingPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline

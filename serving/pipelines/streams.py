@@ -7,6 +7,8 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
@@ -75,10 +77,6 @@ async def _until_done(
         for task in tasks:
             if task.done() and not task.cancelled():
                 task.result()
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 async def in_order(

@@ -1,6 +1,11 @@
 """Translation: one batch per request, whitespace put back, clear refusals."""
 
 import asyncio
+import inspect
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -27,6 +32,28 @@ async def test_sentences_are_one_batch_and_whitespace_is_put_back(tokenizer: Tok
     assert engine.num_runs == 1
     assert [request.request_id for request in engine.requests] == [f"job-{i}" for i in range(4)]
     assert all(request.source_ids and request.source_ids[-1] == EOS for request in engine.requests)
+
+
+async def test_a_plain_job_meets_only_the_steps_that_it_asks_for(tokenizer: Tokenizer) -> None:
+    pipeline, _ = shouting_translator(tokenizer)
+    plain = TranslationJob("job", ("A dog runs. It is fast.",), "en", "fr", protection=True)
+    folder = Path(inspect.getfile(TranslationPipeline)).parent
+    entered: set[str] = set()
+
+    def note_file(frame: FrameType, event: str, argument: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if path.parent == folder:
+            entered.add(path.stem)
+
+    sys.setprofile(note_file)
+    try:
+        await pipeline.run(plain)
+    finally:
+        sys.setprofile(None)
+
+    steps = {"pipeline", "segmenting", "requests", "fallback", "rendering"}
+    values = {"job", "plan", "tokenizer_pair", "omission", "messages"}  # the last asks once
+    assert steps <= entered <= steps | values
 
 
 async def test_very_many_texts_leave_the_event_loop_free(tokenizer: Tokenizer) -> None:
