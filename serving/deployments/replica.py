@@ -42,9 +42,9 @@ from serving.deployments.metrics import (
 from serving.deployments.patches import apply_patches
 from serving.deployments.worker_group import ROWS_IN_USE, WAITING_TOKENS
 from serving.engine.config import EngineConfig
+from serving.engine.fair_share import FairShare
 from serving.engine.runtime.planning import CpuBudget
 from serving.engine.stats import EngineStats
-from serving.engine.worker import FairShare
 from serving.observability.engine_metrics import EngineMetrics
 from serving.observability.metrics import Metrics, Reading
 from serving.observability.tracing import tracing_to_collector

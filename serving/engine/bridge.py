@@ -13,8 +13,9 @@ from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 
+from serving.engine.fair_share import ProcessorTurns
 from serving.engine.stats import EngineObserver, EngineStats
-from serving.engine.worker import ProcessorTurns, SteppedEngine, Worker
+from serving.engine.worker import SteppedEngine, Worker
 from serving.errors import EngineStopped
 from serving.requests.request import Event, FailedEvent, FinalEvent, GenerationRequest, is_final
 

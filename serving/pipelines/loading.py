@@ -21,13 +21,14 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.encoder_engine import EncodingEngine
 from serving.engine.engine import Engine
+from serving.engine.fair_share import ProcessorTurns
 from serving.engine.runtime.graph import Graphs, share_attention_graphs
 from serving.engine.runtime.machine import instruction_sets, shorten_switch_interval
 from serving.engine.runtime.planning import CpuBudget, PlannedModel, plan_model
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.stats import EngineObserver, EngineStats
-from serving.engine.worker import ProcessorTurns, SteppedEngine
+from serving.engine.worker import SteppedEngine
 from serving.errors import BundleError
 from serving.kernels.library import native_kernels
 from serving.pipelines.cards import PlanCard

@@ -98,8 +98,8 @@ class FakeCuda:
             for row in range(rows)
         ]
         if kind == TO_DEVICE and not self._is_pinned(of.value):
-            taken = [ctypes.string_at(source, size) for _, source in pairs]
-            self.waiting.append(lambda: _write([target for target, _ in pairs], taken))
+            contents = [ctypes.string_at(source, size) for _, source in pairs]
+            self.waiting.append(lambda: _write([target for target, _ in pairs], contents))
             return 0
         self.waiting.append(lambda: _move(pairs, size))
         return self._finish() if kind == TO_HOST and not self._is_pinned(to.value) else 0
@@ -175,11 +175,11 @@ class FakeDeviceGraph:
 
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         bound = {**inputs, **outputs}
-        on_host = {name for name, each in bound.items() if not isinstance(each, DeviceArray)}
+        on_host = {name for name, array in bound.items() if not isinstance(array, DeviceArray)}
         assert on_host == self.host_inputs & bound.keys(), "what is not where it is read"
         run = self.graph.bind(
-            {name: _plain(each) for name, each in inputs.items()},
-            {name: _plain(each) for name, each in outputs.items()},
+            {name: _plain(array) for name, array in inputs.items()},
+            {name: _plain(array) for name, array in outputs.items()},
         )
         return lambda: self.library.launch(run)
 

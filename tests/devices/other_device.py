@@ -27,8 +27,8 @@ make_tensor = torch.tensor
 
 def _tensor(data: Any, *, device: torch.device | None = None, **options: Any) -> Tensor:
     """Made on the CPU, then copied; torch's own leaves the numbers out on `meta`."""
-    made = make_tensor(data, **options)
-    return made if device is None else made.to(device)
+    tensor = make_tensor(data, **options)
+    return tensor if device is None else tensor.to(device)
 
 
 class Elsewhere(Tensor):
@@ -89,11 +89,11 @@ def other_device() -> Iterator[torch.device]:
 
 
 def _run(operation: Any, args: tuple, kwargs: dict) -> Any:
-    given = [*_tensors(args), *_tensors(kwargs.values())]
-    is_ours = any(isinstance(each, Elsewhere) for each in given)
+    tensors = [*_tensors(args), *_tensors(kwargs.values())]
+    is_ours = any(isinstance(tensor, Elsewhere) for tensor in tensors)
     name = operation.name().split(".")[0]
     if is_ours and name not in COPIES:
-        _refuse_others(name, given)
+        _refuse_others(name, tensors)
     device = kwargs.get("device")
     if device is not None:
         is_ours = torch.device(device) == Elsewhere.device_of_all
@@ -105,8 +105,10 @@ def _run(operation: Any, args: tuple, kwargs: dict) -> Any:
     return _each(_put, result) if is_ours else result
 
 
-def _refuse_others(name: str, given: list[Tensor]) -> None:
-    others = [each for each in given if not isinstance(each, Elsewhere) and each.dim() > 0]
+def _refuse_others(name: str, tensors: list[Tensor]) -> None:
+    others = [
+        tensor for tensor in tensors if not isinstance(tensor, Elsewhere) and tensor.dim() > 0
+    ]
     if others:
         raise RuntimeError(f"{name} got a tensor of the CPU: {tuple(others[0].shape)}")
 

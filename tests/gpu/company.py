@@ -14,7 +14,7 @@ from serving.requests.request import GenerationRequest, is_final
 from tests.gpu.bundles import HALVES, tiny
 from tests.gpu.findings import Finding, none_of
 from tests.gpu.parts import Place
-from tests.serving.engine.driving import Story, tell
+from tests.serving.engine.driving import Story, record_events
 from tests.tiny import DECODERS
 
 NEW_TOKENS = 14
@@ -56,7 +56,7 @@ def said(
     stories: dict[str, Story] = {}
     engine.submit(*requests)
     while wanted.request_id not in stories or stories[wanted.request_id].final is None:
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
     engine.cancel_all()
     while engine.has_work:
         assert all(is_final(event) for event in engine.step())

@@ -17,7 +17,7 @@ from serving.bundle.manifest import Precision
 from serving.engine.config import Device, EngineConfig
 from serving.requests.request import FinishedEvent, GenerationRequest
 from tests.gpu.host import load_cuda_libraries
-from tests.serving.engine.driving import Story, told
+from tests.serving.engine.driving import Story, comparable_story
 
 DEVICE = cast(Device, os.environ.get("ATTENDANT_TEST_DEVICE", "cpu"))
 PRECISIONS = [Precision.FP32, Precision.INT8] if DEVICE == "cpu" else [Precision.FP16]
@@ -35,13 +35,15 @@ def config_of(slots: int, **sizes: Any) -> EngineConfig:
 
 
 def assert_alike(
-    requests: Iterable[GenerationRequest], found: Mapping[str, Story], expected: Mapping[str, Story]
+    requests: Iterable[GenerationRequest],
+    actual: Mapping[str, Story],
+    expected: Mapping[str, Story],
 ) -> None:
     """Every request said what it says otherwise."""
-    pairs = [(each, found[each.request_id], expected[each.request_id]) for each in requests]
+    pairs = [(each, actual[each.request_id], expected[each.request_id]) for each in requests]
     if DEVICE == "cpu":
         for request, story, other in pairs:
-            assert told(story) == told(other), request.request_id
+            assert comparable_story(story) == comparable_story(other), request.request_id
     else:
         assert_near(pairs)
 

@@ -29,7 +29,9 @@ class Story:
         assert is_final(event)
         self.final = event
         if isinstance(event, FinishedEvent) and self.streamed:
-            assert _told(OutputTokens.from_events(self.streamed)) == _told(event.best.tokens)
+            assert _comparable_tokens(
+                OutputTokens.from_events(self.streamed)
+            ) == _comparable_tokens(event.best.tokens)
 
     @property
     def tokens(self) -> OutputTokens:
@@ -48,7 +50,7 @@ class Story:
         return [(token_id, logprob) for token_id, logprob, _ in self.tokens.iter_tokens()]
 
 
-def tell(stories: dict[str, Story], events: Iterable[Event]) -> None:
+def record_events(stories: dict[str, Story], events: Iterable[Event]) -> None:
     for event in events:
         stories.setdefault(event.request_id, Story()).add(event)
 
@@ -58,7 +60,7 @@ def run_all(engine: Engine, requests: Iterable[GenerationRequest]) -> dict[str, 
     for request in requests:
         engine.submit(request)
     while engine.has_work:
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
     return stories
 
 
@@ -79,7 +81,7 @@ def run_as_they_come(
                 engine.submit(request)
             if cancels.get(number) == tick:
                 engine.cancel(request.request_id)
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
         assert engine.stats().num_rows <= engine.config.slots
         tick += 1
     assert engine.stats().num_rows == engine.stats().num_waiting == 0
@@ -90,15 +92,20 @@ def run_alone(engine: Engine, request: GenerationRequest) -> Story:
     return run_all(engine, [request])[request.request_id]
 
 
-def told(story: Story) -> object:
+def comparable_story(story: Story) -> object:
     """Everything that was said, bit for bit."""
     final = story.final
     assert isinstance(final, FinishedEvent)
     return [
-        (each.score, each.reason, each.stop_logprob, _told(each.tokens))
-        for each in final.hypotheses
+        (
+            hypothesis.score,
+            hypothesis.reason,
+            hypothesis.stop_logprob,
+            _comparable_tokens(hypothesis.tokens),
+        )
+        for hypothesis in final.hypotheses
     ]
 
 
-def _told(tokens: OutputTokens) -> object:
+def _comparable_tokens(tokens: OutputTokens) -> object:
     return tokens, [alignment.tobytes() for alignment in tokens.alignments]

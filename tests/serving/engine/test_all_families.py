@@ -58,10 +58,10 @@ OF_ATTENTION: dict[str, dict[str, Any]] = {
 def requests_for(bundle: Bundle) -> list[GenerationRequest]:
     """Make requests of all lengths, that of one token and those around a span among them."""
     has_attention = bundle.manifest.num_attention_heads > 0
-    given = "source_ids" if bundle.manifest.task is Task.TRANSLATE else "prompt_ids"
+    ids_field = "source_ids" if bundle.manifest.task is Task.TRANSLATE else "prompt_ids"
     asks = ASKS | OF_ATTENTION if has_attention else ASKS
     return [
-        GenerationRequest(name, max_new_tokens=NEW_TOKENS, **{given: ids_of(i)} | ask)
+        GenerationRequest(name, max_new_tokens=NEW_TOKENS, **{ids_field: ids_of(i)} | ask)
         for i, (name, ask) in enumerate(asks.items())
     ]
 
@@ -82,11 +82,11 @@ def test_a_request_says_the_same_alone_and_as_others_come_and_go(
     engine, fresh = Engine(bundle, config), Engine(bundle, config)
     arrivals = [0, 0, 1, 2, 2, 3, 5, 8, 9, 11, 11][: len(requests)]
     together = run_as_they_come(engine, requests, arrivals, cancels={7: 12})
-    wanted = requests[:7] + requests[8:]
-    alone = {each.request_id: run_alone(fresh, each) for each in wanted}
-    assert_alike(wanted, together, alone)
-    again = {each.request_id: run_alone(engine, each) for each in wanted}
-    assert_alike(wanted, again, alone)
+    other_requests = requests[:7] + requests[8:]
+    alone = {request.request_id: run_alone(fresh, request) for request in other_requests}
+    assert_alike(other_requests, together, alone)
+    again = {request.request_id: run_alone(engine, request) for request in other_requests}
+    assert_alike(other_requests, again, alone)
 
 
 @cpu_only
@@ -108,6 +108,6 @@ def test_searches_find_what_those_over_the_torch_module_find(
         requests[searched] = beam_search(module, source, prompt, rules)
     stories = run_all(engine, requests)
     for request, theirs in requests.items():
-        scores = [each.score if request.beam else None for each in theirs]
-        expected = list(zip((each.token_ids for each in theirs), scores, strict=True))
+        scores = [hypothesis.score if request.beam else None for hypothesis in theirs]
+        expected = list(zip((hypothesis.token_ids for hypothesis in theirs), scores, strict=True))
         assert_found_alike(hypotheses_of(stories[request.request_id]), expected)

@@ -60,7 +60,7 @@ def maps_of(bundle: Bundle, request: GenerationRequest, story: Story) -> list[np
     shapes = bundle.manifest.attention_shapes
     pieces = story.tokens.attention_pieces
     maps = attention_maps(request.attention_queries, shapes, pieces, story.final, NO_TEXTS)
-    return [each.weights for each in maps]
+    return [attention_map.weights for attention_map in maps]
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
@@ -78,12 +78,12 @@ def test_maps_are_the_same_alone_and_in_a_batch(tmp_path: Path, architecture: st
         if not request.attention_queries:
             assert isinstance(story.final, FinishedEvent) and not story.final.attention_pieces
             continue
-        found = zip(
+        actual = zip(
             maps_of(bundle, request, story),
             maps_of(bundle, request, run_alone(alone, request)),
             strict=True,
         )
-        assert all(np.array_equal(one, other) for one, other in found)
+        assert all(np.array_equal(one, other) for one, other in actual)
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
@@ -104,9 +104,9 @@ def test_a_map_has_a_row_for_every_token_that_was_read(tmp_path: Path, architect
     by_kind = dict(
         zip(bundle.manifest.attention_shapes, maps_of(bundle, request, story), strict=True)
     )
-    own = by_kind[AttentionKind.DECODER]
-    assert own.shape[2:] == (num_read, num_read)
-    assert np.abs(own.reshape(-1, num_read, num_read) - np.stack(columns, 1)).max() < 1e-5
+    decoder_maps = by_kind[AttentionKind.DECODER]
+    assert decoder_maps.shape[2:] == (num_read, num_read)
+    assert np.abs(decoder_maps.reshape(-1, num_read, num_read) - np.stack(columns, 1)).max() < 1e-5
     if request.source_ids is not None:
         length = len(request.source_ids)
         expected = rows.source_outputs["encoder_attention"][0, :, :length, :length]
@@ -125,11 +125,11 @@ def test_a_beam_search_reports_the_best_hypothesis(tmp_path: Path, architecture:
     ids = tuple(won.token_ids)
     again = replace(request, beam=None, forced_ids=ids, max_new_tokens=1, ignore_eos=True)
     followed = run_alone(engine, again)
-    for found, expected in zip(
+    for actual, expected in zip(
         maps_of(bundle, request, won), maps_of(bundle, again, followed), strict=True
     ):
-        num_rows, num_columns = found.shape[2:]
-        assert np.abs(found - expected[:, :, :num_rows, :num_columns]).max() < 1e-6
+        num_rows, num_columns = actual.shape[2:]
+        assert np.abs(actual - expected[:, :, :num_rows, :num_columns]).max() < 1e-6
 
 
 def test_a_cached_prompt_is_computed_again_for_its_map(tmp_path: Path) -> None:

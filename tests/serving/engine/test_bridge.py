@@ -74,9 +74,9 @@ async def test_a_request_that_does_not_stream_has_one_event() -> None:
 async def test_a_run_tells_the_end_of_every_request_in_order() -> None:
     requests = [GenerationRequest(str(i), (3 + i, 4)) for i in range(30)]
     async with serving(new_engine()) as bridge:
-        told = await bridge.run(requests)
+        events = await bridge.run(requests)
         assert await bridge.run([]) == []
-    for request, event in zip(requests, told, strict=True):
+    for request, event in zip(requests, events, strict=True):
         assert event == run_alone(new_engine(), request).final
 
 
@@ -194,15 +194,15 @@ async def test_an_engine_that_sleeps_is_woken_by_the_end_of_another_ones_large_j
     )
     bridge.start()
 
-    def asked(name: str, job: str = "") -> GenerationRequest:
+    def request_for(name: str, job: str = "") -> GenerationRequest:
         return GenerationRequest(name, None, (), max_new_tokens=1, job_id=job)
 
-    large = asyncio.create_task(bridge.run([asked("1", "large"), asked("2", "large")]))
+    large = asyncio.create_task(bridge.run([request_for("1", "large"), request_for("2", "large")]))
     await asyncio.gather(first.arrival(), second.arrival())
     second.open()  # it does its half and sleeps
-    tasks = [asyncio.create_task(bridge.run([asked("beside")]))]
+    tasks = [asyncio.create_task(bridge.run([request_for("beside")]))]
     await small.arrival()  # and goes no further
-    tasks += [asyncio.create_task(bridge.run([asked(name)])) for name in "ab"]
+    tasks += [asyncio.create_task(bridge.run([request_for(name)])) for name in "ab"]
     await asyncio.sleep(0.1)
     await first.let_through(1)  # the large job ends; this engine takes one of the two that wait
     done, _ = await asyncio.wait(tasks, timeout=10, return_when=asyncio.FIRST_COMPLETED)
@@ -238,8 +238,8 @@ async def test_shutting_down_ends_everything() -> None:
     run = asyncio.create_task(bridge.run(requests))
     await asyncio.sleep(0)
     await bridge.shutdown()
-    told = await asyncio.wait_for(run, 10)
-    assert isinstance(told[-1], AbortedEvent)
+    events = await asyncio.wait_for(run, 10)
+    assert isinstance(events[-1], AbortedEvent)
     assert not bridge.is_alive
     with pytest.raises(EngineStopped):
         await bridge.run(requests)
@@ -249,11 +249,11 @@ async def test_shutting_down_ends_everything() -> None:
 async def test_if_the_thread_dies_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
 
-    def broken() -> None:
+    def fail() -> None:
         raise ValueError("a bug")
 
     async with serving(engine) as bridge:
-        monkeypatch.setattr(engine, "step", broken)
+        monkeypatch.setattr(engine, "step", fail)
         (event,) = await asyncio.wait_for(bridge.run([GenerationRequest("r", (3,))]), 10)
         assert isinstance(event, FailedEvent)
         assert not bridge.is_alive

@@ -23,7 +23,7 @@ from serving.requests.request import FinishedEvent, FinishReason, GenerationRequ
 from tests.grid import in_turns
 from tests.reference_models import is_language_model
 from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only
-from tests.serving.engine.driving import Story, run_all, run_alone, tell
+from tests.serving.engine.driving import Story, record_events, run_all, run_alone
 from tests.tiny import tiny_bundle
 
 FAMILIES = ["transformer", "bahdanau", "llama", "key-value-lm", "recurrent-lm"]
@@ -74,7 +74,7 @@ def test_a_request_says_the_same_alone_and_among_63_others(
     requests = [random_request(str(i), bundle, rng) for i in range(64)]
     together = run_in_waves(new_engine(bundle), requests, rng)
     engine = new_engine(bundle, slots=1)
-    alone = {each.request_id: run_alone(engine, each) for each in requests}
+    alone = {request.request_id: run_alone(engine, request) for request in requests}
     assert_alike(requests, together, alone)
 
 
@@ -87,7 +87,7 @@ def run_in_waves(
         wave = int(rng.choice([0, 1, 3, 30]))
         engine.submit(*waiting[:wave])
         del waiting[:wave]
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
     return stories
 
 

@@ -19,7 +19,7 @@ from serving.requests.request import GenerationRequest
 from serving.text.constraints.term_insertion import TermInsertion
 from tests.grid import full
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
-from tests.serving.engine.driving import Story, run_all, run_alone, tell
+from tests.serving.engine.driving import Story, record_events, run_all, run_alone
 from tests.tiny import tiny_bundle
 
 EOS = 2
@@ -73,8 +73,8 @@ def requests_for(bundle: Bundle) -> Iterator[GenerationRequest]:
     asks = ASKS | OF_A_SOURCE if has_source else ASKS
     for i, (name, ask) in enumerate(asks.items()):
         ids = tuple(3 + (7 * i + j * j) % 250 for j in range(3 + i % 9))
-        given: dict[str, Any] = {"source_ids": ids} if has_source else {"prompt_ids": ids}
-        yield GenerationRequest(name, **{"max_new_tokens": 12} | given | ask)
+        input_ids: dict[str, Any] = {"source_ids": ids} if has_source else {"prompt_ids": ids}
+        yield GenerationRequest(name, **{"max_new_tokens": 12} | input_ids | ask)
 
 
 def test_a_request_says_the_same_alone_and_among_all_others(bundle: Bundle) -> None:
@@ -82,7 +82,7 @@ def test_a_request_says_the_same_alone_and_among_all_others(bundle: Bundle) -> N
     together = run_all(Engine(bundle, config_of(slots=80)), requests)
     cramped = run_all(Engine(bundle, config_of(slots=12)), reversed(requests))
     engine = Engine(bundle, config_of(slots=12))
-    alone = {each.request_id: run_alone(engine, each) for each in requests}
+    alone = {request.request_id: run_alone(engine, request) for request in requests}
     assert_alike(requests, together, alone)
     assert_alike(requests, cramped, alone)
 
@@ -111,11 +111,11 @@ def test_a_small_job_says_the_same_alone_and_beside_a_large_one(bundle: Bundle) 
     for request in requests:
         common.step()
         small.submit(request)
-        tell(beside, small.step())
+        record_events(beside, small.step())
         assert common.stats().num_rows and small.stats().num_rows
     while small.has_work:
         common.step()
-        tell(beside, small.step())
+        record_events(beside, small.step())
 
     engine = Engine(bundle, config_of(slots=slots))
     alone = {each.request_id: run_alone(engine, each) for each in requests}

@@ -58,22 +58,22 @@ def scores_of(favourites: tuple[dict[int, float], ...]) -> Scores:
 
 
 def beam(num_beams: int = 2, **more: object) -> GenerationRequest:
-    wanted = {"prompt_ids": (9,), "max_new_tokens": 8, "beam": BeamParams(num_beams)} | more
-    return GenerationRequest("beam", **wanted)  # type: ignore[arg-type]
+    fields = {"prompt_ids": (9,), "max_new_tokens": 8, "beam": BeamParams(num_beams)} | more
+    return GenerationRequest("beam", **fields)  # type: ignore[arg-type]
 
 
 def beams_of(decision: Decision) -> list[tuple[int, tuple[int, ...]]]:
     """The rows and tokens of the beams that go on."""
     [group] = decision.searches
     assert isinstance(group, BeamGroup)
-    found = []
-    for each in group.beams:
-        node, tokens = each.node, []
+    parts = []
+    for beam in group.beams:
+        node, tokens = beam.node, []
         while node is not None:
             tokens.append(node.event.token_id)
             node = node.parent
-        found.append((each.row, tuple(tokens[::-1])))
-    return found
+        parts.append((beam.row, tuple(tokens[::-1])))
+    return parts
 
 
 def test_a_second_beam_gets_a_row_of_its_own() -> None:
@@ -114,7 +114,7 @@ def test_what_is_given_may_be_all_there_is() -> None:
     )
     assert ending.generation.request_id == "beam"
     assert ending.reason is FinishReason.STOP
-    assert [each.tokens.ids for each in ending.hypotheses] == [[]]
+    assert [hypothesis.tokens.ids for hypothesis in ending.hypotheses] == [[]]
 
 
 REQUESTS = {
@@ -140,11 +140,11 @@ def test_to_decide_twice_is_to_decide_the_same(names: list[str]) -> None:
             for _ in range(table.batch.num_rows)
         ]
         first, second = table.decide(*favourites), table.decide(*favourites)
-        assert told(first) == told(second)
+        assert comparable_decision(first) == comparable_decision(second)
         table.apply(first)
 
 
-def told(decision: Decision) -> list[object]:
+def comparable_decision(decision: Decision) -> list[object]:
     groups = [each for each in decision.searches if isinstance(each, BeamGroup)]
     return [
         decision.token_ids.tolist(),

@@ -37,7 +37,7 @@ def requests(**options: Any) -> list[GenerationRequest]:
     ]
 
 
-def ended(story: Story) -> FinishedEvent:
+def finished_event_of(story: Story) -> FinishedEvent:
     assert isinstance(story.final, FinishedEvent)
     return story.final
 
@@ -45,7 +45,7 @@ def ended(story: Story) -> FinishedEvent:
 @pytest.mark.parametrize("name", SEARCHES)
 def test_what_comes_last_ends_the_text(name: str) -> None:
     stories = run_all(toy_engine(), requests(**SEARCHES[name]))
-    ends = {number: ended(story) for number, story in stories.items()}
+    ends = {number: finished_event_of(story) for number, story in stories.items()}
     long = [number for number, end in ends.items() if end.num_generated_tokens == MOST]
     assert long
     for number, end in ends.items():
@@ -71,7 +71,7 @@ def test_nothing_forbids_it() -> None:
     stories = run_all(toy_engine(), requests(processors=processors))
     for story in stories.values():
         assert len(story.tokens) == MOST - 1
-        assert ended(story).reason is FinishReason.LENGTH
+        assert finished_event_of(story).reason is FinishReason.LENGTH
 
 
 def test_a_request_without_ends_has_none() -> None:
@@ -90,4 +90,4 @@ def test_what_is_scored_is_left_alone() -> None:
 
 def test_a_single_token_is_the_end() -> None:
     story = run_alone(toy_engine(), GenerationRequest("r", (5, 6), max_new_tokens=1))
-    assert story.token_ids == [] and ended(story).num_generated_tokens == 1
+    assert story.token_ids == [] and finished_event_of(story).num_generated_tokens == 1

@@ -21,7 +21,7 @@ from serving.requests.request import (
     FinishReason,
     GenerationRequest,
 )
-from tests.serving.engine.driving import Story, run_all, run_alone, run_as_they_come, tell
+from tests.serving.engine.driving import Story, record_events, run_all, run_alone, run_as_they_come
 from tests.serving.engine.toy import (
     BOS,
     CAPACITY,
@@ -93,15 +93,17 @@ def requests(has_encoder: bool) -> st.SearchStrategy[GenerationRequest]:
 def test_says_what_a_naive_loop_says_whatever_comes_and_goes(
     has_encoder: bool, data: st.DataObject
 ) -> None:
-    wanted = data.draw(st.lists(requests(has_encoder), min_size=1, max_size=20))
-    arrivals = data.draw(st.lists(st.integers(0, 12), min_size=len(wanted), max_size=len(wanted)))
+    drawn_requests = data.draw(st.lists(requests(has_encoder), min_size=1, max_size=20))
+    arrivals = data.draw(
+        st.lists(st.integers(0, 12), min_size=len(drawn_requests), max_size=len(drawn_requests))
+    )
     cancels = data.draw(
-        st.dictionaries(st.integers(0, len(wanted) - 1), st.integers(0, 30), max_size=10)
+        st.dictionaries(st.integers(0, len(drawn_requests) - 1), st.integers(0, 30), max_size=10)
     )
     chunk = data.draw(st.integers(1, 9))
     engine = toy_engine(has_encoder=has_encoder, slots=5, prefill_chunk=chunk, max_encode_tokens=64)
-    stories = run_as_they_come(engine, wanted, arrivals, cancels)
-    for i, request in enumerate(wanted):
+    stories = run_as_they_come(engine, drawn_requests, arrivals, cancels)
+    for i, request in enumerate(drawn_requests):
         story = stories[request.request_id]
         expected = naive(request)
         if isinstance(story.final, AbortedEvent):
@@ -146,8 +148,8 @@ def test_reports_the_likeliest_tokens_when_asked() -> None:
     tokens = run_alone(toy_engine(), request).tokens
     logp = next_logp((5, 6), (BOS,))
     best = np.argsort(-logp, kind="stable")[:3]
-    assert [each.token_id for each in tokens.top[0]] == best.tolist()
-    assert [each.logprob for each in tokens.top[0]] == logp[best].tolist()
+    assert [entry.token_id for entry in tokens.top[0]] == best.tolist()
+    assert [entry.logprob for entry in tokens.top[0]] == logp[best].tolist()
     assert tokens.logprobs[0] == logp[tokens.ids[0]]
 
 
@@ -200,7 +202,7 @@ def test_the_queue_is_bounded() -> None:
         engine.submit(GenerationRequest("one too many", (3,)))
     stories: dict[str, Story] = {}
     while engine.has_work:
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
     assert len(stories) == 5
 
 
@@ -291,7 +293,9 @@ def test_cancelling_twice_or_the_unknown_is_nothing() -> None:
 def test_a_stop_token_is_the_end_only_of_what_is_given_whole(has_encoder: bool) -> None:
     source = (5, 6) if has_encoder else None
 
-    def told(forced: tuple[int, ...], max_new_tokens: int) -> tuple[list[int], FinishReason, bool]:
+    def outcome_of(
+        forced: tuple[int, ...], max_new_tokens: int
+    ) -> tuple[list[int], FinishReason, bool]:
         request = GenerationRequest(
             "r", source, (9,), forced_ids=forced, max_new_tokens=max_new_tokens
         )
@@ -299,9 +303,9 @@ def test_a_stop_token_is_the_end_only_of_what_is_given_whole(has_encoder: bool) 
         assert isinstance(story.final, FinishedEvent)
         return story.token_ids, story.final.reason, story.final.best.stop_logprob is not None
 
-    assert told((7, STOP), 0) == ([7], FinishReason.STOP, True)
-    assert told((7, STOP, 8), 0) == ([7, STOP, 8], FinishReason.LENGTH, False)
-    token_ids, _, _ = told((7, STOP), 1)
+    assert outcome_of((7, STOP), 0) == ([7], FinishReason.STOP, True)
+    assert outcome_of((7, STOP, 8), 0) == ([7, STOP, 8], FinishReason.LENGTH, False)
+    token_ids, _, _ = outcome_of((7, STOP), 1)
     assert token_ids[:2] == [7, STOP]
 
 

@@ -49,7 +49,7 @@ def toy_bundle(
     graphs = {"step": _step_spec(states, "tokens" if not has_encoder else 1, has_shortlist)}
     if has_encoder:
         inputs = (_tensor("source_ids", "int64", "source"), _tensor("source_lengths", "int32"))
-        outputs = tuple(_tensor(each.name, each.dtype, *each.shape) for each in states[2:])
+        outputs = tuple(_tensor(spec.name, spec.dtype, *spec.shape) for spec in states[2:])
         graphs["encode"] = GraphSpec("encode.onnx", inputs, outputs)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
@@ -154,12 +154,14 @@ def _step(script: Script, inputs: dict[str, Array], outputs: dict[str, Array]) -
         key = (
             hidden[3]
             + inputs["tally"][row, 0]
-            + sum((i + 2) * each for i, each in enumerate(history))
+            + sum((i + 2) * value for i, value in enumerate(history))
         )
         if "memory" in inputs:
             length = int(inputs["source_lengths"][row])
             memory = inputs["memory"][row, 1, :length, 2].tolist()
-            key += sum((i + 1) * each for i, each in enumerate(memory)) + inputs["summary"][row, 0]
+            key += (
+                sum((i + 1) * value for i, value in enumerate(memory)) + inputs["summary"][row, 0]
+            )
         if "candidates" in inputs:
             _write_scores_of_shortlist(row, float(key), inputs, outputs)
         else:
@@ -197,7 +199,7 @@ def _step_spec(
     if MEMORY in states:
         inputs.append(_tensor("source_lengths", "int32"))
     inputs += SHORTLIST_INPUTS.values() if has_shortlist else ()
-    inputs += [_tensor(each.name, each.dtype, *each.shape) for each in states]
+    inputs += [_tensor(spec.name, spec.dtype, *spec.shape) for spec in states]
     outputs = [
         _tensor("logp", "float32", CANDIDATES if has_shortlist else VOCAB_SIZE),
         _tensor("top_logp", "float32", WINDOW),
@@ -205,9 +207,9 @@ def _step_spec(
         _tensor("log_normaliser", "float32"),
     ]
     outputs += [
-        _tensor(f"{each.name}.next", each.dtype, *each.shape)
-        for each in states
-        if each.kind is not StateKind.CONSTANT
+        _tensor(f"{spec.name}.next", spec.dtype, *spec.shape)
+        for spec in states
+        if spec.kind is not StateKind.CONSTANT
     ]
     return GraphSpec("step.onnx", tuple(inputs), tuple(outputs))
 

@@ -36,8 +36,8 @@ class TimedDevice(LazyDevice):
         end = self.busy_until
 
         def wait() -> None:
-            while (left := end - time.perf_counter()) > 0:
-                time.sleep(left)
+            while (seconds_left := end - time.perf_counter()) > 0:
+                time.sleep(seconds_left)
 
         return wait
 

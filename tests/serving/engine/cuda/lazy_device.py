@@ -93,14 +93,16 @@ class DeviceGraph:
 
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         """Arrays of the host are read when the run is asked for, as CUDA copies unpinned ones."""
-        on_host = {name: each for name, each in inputs.items() if not isinstance(each, Remote)}
-        twins = {name: each.copy() for name, each in on_host.items()}
-        held = {name: local(each) for name, each in outputs.items()}
-        run = self.graph.bind({name: local(each) for name, each in (inputs | twins).items()}, held)
+        on_host = {name: array for name, array in inputs.items() if not isinstance(array, Remote)}
+        twins = {name: array.copy() for name, array in on_host.items()}
+        output_arrays = {name: local(array) for name, array in outputs.items()}
+        run = self.graph.bind(
+            {name: local(array) for name, array in (inputs | twins).items()}, output_arrays
+        )
 
         def ask() -> None:
-            for name, each in on_host.items():
-                self.device.ask(partial(np.copyto, twins[name], each.copy()))
+            for name, array in on_host.items():
+                self.device.ask(partial(np.copyto, twins[name], array.copy()))
             self.device.ask(run)
 
         return ask

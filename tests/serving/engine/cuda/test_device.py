@@ -56,8 +56,8 @@ def requests_for(asks: dict[str, dict[str, Any]], has_source: bool) -> list[Gene
     requests = []
     for i, (name, ask) in enumerate(asks.items()):
         ids = tuple(3 + (7 * i + j * j) % 45 for j in range(2 + i % 5))
-        given: dict[str, Any] = {"source_ids": ids} if has_source else {"prompt_ids": ids}
-        requests.append(GenerationRequest(name, **{"max_new_tokens": 9} | given | ask))
+        input_ids: dict[str, Any] = {"source_ids": ids} if has_source else {"prompt_ids": ids}
+        requests.append(GenerationRequest(name, **{"max_new_tokens": 9} | input_ids | ask))
     return requests
 
 
@@ -156,8 +156,8 @@ def test_a_run_that_fails_ends_its_requests_and_the_engine_lives_on() -> None:
 def test_a_bundle_that_cannot_choose_on_the_device_draws_on_the_host() -> None:
     requests = requests_for(ALL, has_source=True)
     graphs = on_device(toy_graphs(), LazyDevice())
-    found = said(run_all(engine_of(graphs, True, 6), requests))
-    assert found == said(run_all(engine_of(toy_graphs(), True, 6), requests))
+    on_device_said = said(run_all(engine_of(graphs, True, 6), requests))
+    assert on_device_said == said(run_all(engine_of(toy_graphs(), True, 6), requests))
 
 
 @pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama"])
@@ -170,6 +170,9 @@ def test_real_models_run_ahead_too(family: str, tmp_path: Path) -> None:
     requests = requests_for(ALL, has_source=bundle.manifest.task is Task.TRANSLATE)
     ahead = Engine(bundle, config, on_device(graphs, LazyDevice(haste=0.3)))
     turns = in_turns(Engine(bundle, config, on_device(graphs, LazyDevice())))
-    found, host = said(run_all(ahead, requests)), said(run_all(Engine(bundle, config), requests))
-    assert found == said(run_all(turns, requests))
-    assert {name: found[name] for name in ASKS} == {name: host[name] for name in ASKS}
+    ahead_said, host = (
+        said(run_all(ahead, requests)),
+        said(run_all(Engine(bundle, config), requests)),
+    )
+    assert ahead_said == said(run_all(turns, requests))
+    assert {name: ahead_said[name] for name in ASKS} == {name: host[name] for name in ASKS}

@@ -61,8 +61,8 @@ def test_the_likeliest_token_and_dead_rows_are_those_of_the_host(
     is_excluded = np.zeros(VOCAB_SIZE, bool)
     is_excluded[EXCLUDED] = has_exclusions
     processors = Processors(SLOTS, VOCAB_SIZE)
-    for row, each in enumerate(params):
-        processors.on_add(row, generation_of(each, prompt, of_model))
+    for row, row_params in enumerate(params):
+        processors.on_add(row, generation_of(row_params, prompt, of_model))
     for token_ids in generated:
         processors.on_step(taking(*token_ids))
     scores = random_scores(SLOTS, seed)
@@ -82,9 +82,9 @@ def chosen_by_device(
     processors: Processors, scores: Scores, is_excluded: Array
 ) -> dict[str, Array]:
     """Return those of greedy rows."""
-    edits = {row: row_edits(each, is_excluded) for row, each in processors.rows.items()}
-    edits = {row: each for row, each in edits.items() if len(each.token_ids)}
-    width = max((len(each.token_ids) for each in edits.values()), default=1) + 2
+    edits = {row: row_edits(output, is_excluded) for row, output in processors.rows.items()}
+    edits = {row: output for row, output in edits.items() if len(output.token_ids)}
+    width = max((len(output.token_ids) for output in edits.values()), default=1) + 2
     arrays = {name: np.zeros((SLOTS, width), dtype) for name, dtype in EDITS.items()}
     write_edits(edits, STOP, arrays)
     inputs: dict[str, Any] = {
@@ -97,8 +97,8 @@ def chosen_by_device(
         "top_p": np.ones(SLOTS),
         "min_p": np.zeros(SLOTS, np.float32),
     }
-    found = SESSION.run(None, inputs | arrays)
-    return dict(zip((each.name for each in SESSION.get_outputs()), found, strict=True))
+    outputs = SESSION.run(None, inputs | arrays)
+    return dict(zip((output.name for output in SESSION.get_outputs()), outputs, strict=True))
 
 
 def test_what_changes_by_the_scores_themselves_is_left_to_the_host() -> None:
@@ -106,11 +106,11 @@ def test_what_changes_by_the_scores_themselves_is_left_to_the_host() -> None:
     decay = LogitsProcessors(exponential_decay_length_penalty=LengthDecay(2, 1.5))
     normalised = LogitsProcessors(renormalize_logits=True)
     generations = [
-        generation_of(ProcessorParams(), model_processors=each)
-        for each in (words, decay, normalised)
+        generation_of(ProcessorParams(), model_processors=params)
+        for params in (words, decay, normalised)
     ]
-    assert [can_choose(each, VOCAB_SIZE) for each in generations] == [True, False, True]
-    assert [is_plain(each) for each in generations] == [False, False, True]
+    assert [can_choose(params, VOCAB_SIZE) for params in generations] == [True, False, True]
+    assert [is_plain(params) for params in generations] == [False, False, True]
 
 
 SESSION = session_of(select_graph(VOCAB_SIZE))

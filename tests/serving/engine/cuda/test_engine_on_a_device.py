@@ -127,9 +127,9 @@ async def test_recordings_are_made_on_the_thread_that_steps() -> None:
     bridge = AsyncEngine([Engine(toy_bundle(), CONFIG, device.graphs)])
     bridge.start()
     num_recorded = device.step.num_recorded
-    told = await bridge.run(requests(has_encoder=True))
+    events = await bridge.run(requests(has_encoder=True))
     await bridge.shutdown()
-    assert all(isinstance(event, FinishedEvent) for event in told)
+    assert all(isinstance(event, FinishedEvent) for event in events)
     assert device.step.num_recorded == num_recorded > 0
 
 
@@ -168,7 +168,7 @@ def test_who_finds_no_memory_is_refused_and_the_engine_lives_on() -> None:
         events += engine.step()
     [error] = failed(events)
     assert type(error) is OutOfMemory
-    assert [each.request_id for each in events if isinstance(each, FinishedEvent)] == ["first"]
+    assert [event.request_id for event in events if isinstance(event, FinishedEvent)] == ["first"]
     assert engine.stats().num_rows == 0
 
 

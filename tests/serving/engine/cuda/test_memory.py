@@ -97,10 +97,10 @@ def test_bfloat16_is_kept_as_its_bits() -> None:
 
 def test_full_memory_has_an_error_of_its_own_with_what_is_free() -> None:
     _, memory = fake_memory(num_bytes=8 * 2**20)
-    kept = memory.zeros((6, 2**20), "uint8")
+    array = memory.zeros((6, 2**20), "uint8")
     with pytest.raises(OutOfMemory, match="3 MiB wanted, 2 MiB of 8 MiB free"):
         memory.zeros((3, 2**20), "uint8")
-    memory.copy(kept, memory.zeros((1, 2**20), "uint8").repeat(6, axis=0))  # it lives on
+    memory.copy(array, memory.zeros((1, 2**20), "uint8").repeat(6, axis=0))  # it lives on
 
 
 def test_what_fails_on_the_device_is_told_when_somebody_waits() -> None:

@@ -12,7 +12,7 @@ from serving.engine.engine import Engine
 from serving.requests.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from tests.export.layers.test_shortlist import VOCAB_SIZE, bundle_of
-from tests.serving.engine.driving import run_all, run_alone, told
+from tests.serving.engine.driving import comparable_story, run_all, run_alone
 from tests.serving.engine.test_company import ASKS
 
 WITHOUT = {"scored"}  # it ends with another token than this model's texts
@@ -42,9 +42,9 @@ def test_a_request_says_the_same_alone_and_among_others(bundle: Bundle) -> None:
     alone = Engine(bundle, EngineConfig(slots=12, threads=1))
     for request in requests:
         name = request.request_id
-        expected = told(run_alone(alone, request))
-        assert told(together[name]) == expected, name
-        assert told(cramped[name]) == expected, name
+        expected = comparable_story(run_alone(alone, request))
+        assert comparable_story(together[name]) == expected, name
+        assert comparable_story(cramped[name]) == expected, name
 
 
 def test_only_tokens_of_the_shortlist_come(bundle: Bundle) -> None:

@@ -15,7 +15,7 @@ from serving.engine.engine import Engine
 from serving.errors import RequestError
 from serving.requests.parameters import ProcessorParams
 from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
-from tests.serving.engine.driving import Story, run_all, run_alone, told
+from tests.serving.engine.driving import Story, comparable_story, run_all, run_alone
 from tests.serving.engine.test_company import ASKS, EOS
 from tests.serving.engine.toy import VOCAB_SIZE, WINDOW, Script, toy_bundle, toy_graphs
 
@@ -52,7 +52,7 @@ def test_a_row_says_what_a_model_of_these_tokens_only_says(request_: GenerationR
         possible = tuple(request_.shortlist.tolist())
     whole = Engine(toy_bundle(), EngineConfig(slots=12), toy_graphs(Script(possible)))
     expected = run_alone(whole, replace(request_, shortlist=None))
-    assert told(run_alone(engine, request_)) == told(expected)
+    assert comparable_story(run_alone(engine, request_)) == comparable_story(expected)
 
 
 @pytest.mark.parametrize("slots", [12, 80])
@@ -62,15 +62,15 @@ def test_a_row_says_the_same_alone_and_in_company(slots: int) -> None:
     together = run_all(short_engine(slots), all_requests)
     backwards = run_all(short_engine(slots), reversed(all_requests))
     for request in all_requests:
-        alone = told(run_alone(short_engine(slots), request))
-        assert told(together[request.request_id]) == alone, request.request_id
-        assert told(backwards[request.request_id]) == alone, request.request_id
+        alone = comparable_story(run_alone(short_engine(slots), request))
+        assert comparable_story(together[request.request_id]) == alone, request.request_id
+        assert comparable_story(backwards[request.request_id]) == alone, request.request_id
 
 
 def test_without_a_shortlist_a_row_has_the_whole_vocabulary() -> None:
     request = GenerationRequest("r", source_ids=(7, 8, 9), max_new_tokens=15, logprobs=3)
     whole = run_alone(Engine(toy_bundle(), EngineConfig(slots=4), toy_graphs()), request)
-    assert told(run_alone(short_engine(), request)) == told(whole)
+    assert comparable_story(run_alone(short_engine(), request)) == comparable_story(whole)
 
 
 def test_forced_tokens_are_scored_though_they_are_not_on_the_shortlist() -> None:
@@ -120,7 +120,7 @@ def test_a_cancelled_row_leaves_the_others_theirs() -> None:
     for event in events:
         if event.request_id == second.request_id:
             story.add(event)
-    assert told(story) == told(run_alone(short_engine(), second))
+    assert comparable_story(story) == comparable_story(run_alone(short_engine(), second))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 10_000)), max_size=30))

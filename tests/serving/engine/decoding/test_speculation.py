@@ -24,7 +24,14 @@ from serving.requests.request import (
     FinishReason,
     GenerationRequest,
 )
-from tests.serving.engine.driving import Story, run_all, run_alone, run_as_they_come, tell, told
+from tests.serving.engine.driving import (
+    Story,
+    comparable_story,
+    record_events,
+    run_all,
+    run_alone,
+    run_as_they_come,
+)
 from tests.serving.engine.test_company import ASKS
 from tests.tiny import tiny_bundle
 
@@ -77,11 +84,11 @@ class Counted:
         self.engine.submit(*requests)
         stories: dict[str, Story] = {}
         while self.engine.has_work:
-            tell(stories, self.engine.step())
+            record_events(stories, self.engine.step())
             self.num_drafted += self.engine.step_stats.num_drafted_tokens
             self.num_accepted += self.engine.step_stats.num_accepted_tokens
         assert self.engine.stats().num_rows == 0
-        return {name: told(story) for name, story in stories.items()}
+        return {name: comparable_story(story) for name, story in stories.items()}
 
 
 @pytest.mark.parametrize("slots", [1, 3, MAX_ROWS])
@@ -100,15 +107,15 @@ def test_beams_in_the_batch_keep_it_from_drafting(bundle: Bundle) -> None:
     engine.submit(*requests)
     stories: dict[str, Story] = {}
     while beam.request_id not in stories:
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
         assert engine.step_stats.num_drafted_tokens == 0
     num_accepted = 0
     while engine.has_work:
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
         num_accepted += engine.step_stats.num_accepted_tokens
     assert num_accepted
     expected = Counted(engine_of(bundle, drafts=False)).run(requests)
-    assert {name: told(story) for name, story in stories.items()} == expected
+    assert {name: comparable_story(story) for name, story in stories.items()} == expected
 
 
 def test_rows_come_and_go_as_they_please(bundle: Bundle) -> None:
@@ -124,7 +131,7 @@ def test_rows_come_and_go_as_they_please(bundle: Bundle) -> None:
         if isinstance(ours.final, AbortedEvent):
             assert number in cancels and ours.said == story.said[: len(ours.said)]
         else:
-            assert told(ours) == told(story)
+            assert comparable_story(ours) == comparable_story(story)
 
 
 def test_engines_side_by_side_say_the_same(bundle: Bundle) -> None:
@@ -138,10 +145,10 @@ def test_engines_side_by_side_say_the_same(bundle: Bundle) -> None:
     engines[0].submit(*requests)
     while any(engine.has_work for engine in engines):
         for i, engine in enumerate(engines):
-            tell(stories, engine.step())
+            record_events(stories, engine.step())
             num_accepted[i] += engine.step_stats.num_accepted_tokens
     expected = Counted(engine_of(bundle, drafts=False)).run(requests)
-    assert {name: told(story) for name, story in stories.items()} == expected
+    assert {name: comparable_story(story) for name, story in stories.items()} == expected
     assert all(num_accepted)
 
 
@@ -164,7 +171,7 @@ def test_a_stop_token_within_a_draft_ends_the_request(bundle: Bundle) -> None:
     plain = engine_of(bundle, drafts=False)
     whole = run_alone(plain, asking(3, "whole")).token_ids
     ends = [asking(3, str(token_id), stop_token_ids=(token_id,)) for token_id in {*whole}]
-    expected = {name: told(story) for name, story in run_all(plain, ends).items()}
+    expected = {name: comparable_story(story) for name, story in run_all(plain, ends).items()}
     assert Counted(engine_of(bundle, drafts=True)).run(ends) == expected
 
 
@@ -175,7 +182,7 @@ def test_a_deadline_ends_one_request_and_leaves_its_company_alone(bundle: Bundle
     final = stories[late.request_id].final
     assert isinstance(final, FailedEvent) and isinstance(final.error, DeadlineExceeded)
     expected = run_alone(engine_of(bundle, drafts=False), other)
-    assert told(stories[other.request_id]) == told(expected)
+    assert comparable_story(stories[other.request_id]) == comparable_story(expected)
     assert engine.stats().num_rows == 0
 
 
@@ -215,7 +222,7 @@ def test_a_run_that_fails_ends_its_rows_and_no_other(bundle: Bundle) -> None:
     story = run_alone(engine, asking(6, "first"))
     assert isinstance(story.final, FailedEvent) and isinstance(story.final.error, EngineError)
     failing.is_broken = False
-    assert told(run_alone(engine, asking(6, "second"))) == told(
+    assert comparable_story(run_alone(engine, asking(6, "second"))) == comparable_story(
         run_alone(engine_of(bundle, drafts=False), asking(6, "second"))
     )
 
@@ -257,7 +264,7 @@ def test_drawn_tokens_are_distributed_as_the_model_has_them(bundle: Bundle) -> N
     stories: dict[str, Story] = {}
     drafting.submit(*drawn)
     while drafting.has_work:
-        tell(stories, drafting.step())
+        record_events(stories, drafting.step())
         num_drafted += drafting.step_stats.num_drafted_tokens
         num_accepted += drafting.step_stats.num_accepted_tokens
     assert num_accepted > num_draws / 10 and num_drafted - num_accepted > num_draws / 10

@@ -53,10 +53,10 @@ def test_a_request_says_and_sees_the_same_alone_and_in_company(bundle: Bundle) -
     together = run_all(Engine(bundle, CONFIG), requests)
     for request in requests:
         alone = run_alone(Engine(bundle, CONFIG), request)
-        found = together[request.request_id]
-        assert found.said == alone.said
-        assert attention_of(found) == attention_of(alone)
-        assert len(attention_of(found)) == (request.alignment_heads is not None) * len(found.tokens)
+        story = together[request.request_id]
+        assert story.said == alone.said
+        assert attention_of(story) == attention_of(alone)
+        assert len(attention_of(story)) == (request.alignment_heads is not None) * len(story.tokens)
 
 
 def test_wanting_attention_changes_no_score(bundle: Bundle) -> None:
@@ -88,9 +88,9 @@ def test_heads_may_be_chosen(tmp_path: Path) -> None:
         run_alone(engine, dataclasses.replace(request, alignment_heads=(head,))) for head in (4, 7)
     ]
     both = run_alone(engine, dataclasses.replace(request, alignment_heads=(4, 7)))
-    found = [story.tokens.alignments for story in (*by_head, both)]
+    alignments = [story.tokens.alignments for story in (*by_head, both)]
     assert len(both.tokens.alignments) == 5
-    for one, other, mean in zip(*found, strict=True):
+    for one, other, mean in zip(*alignments, strict=True):
         assert np.allclose(mean, (one + other) / 2, atol=1e-6)
         assert not np.allclose(one, other, atol=1e-3)
 

@@ -49,12 +49,12 @@ def test_only_steps_with_rows_that_need_them_give_log_probabilities(tmp_path: Pa
     plain = run_alone(engine, asking("plain"))
     assert step.scored == [False] * 5
     assert plain.tokens.logprobs == []
-    told = run_alone(engine, asking("told", returns_logprobs=True))
+    story = run_alone(engine, asking("told", returns_logprobs=True))
     assert step.scored[5:] == [True] * 5
     assert (
-        told.token_ids == plain.token_ids
-        and len(told.tokens.logprobs) == 5
-        and 0 not in told.tokens.logprobs
+        story.token_ids == plain.token_ids
+        and len(story.tokens.logprobs) == 5
+        and 0 not in story.tokens.logprobs
     )
 
     step.scored.clear()

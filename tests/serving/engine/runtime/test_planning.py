@@ -163,10 +163,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Measurements]]:
     """The results of the next measurements; each is used once."""
-    found: list[Measurements] = []
-    monkeypatch.setattr(planning, "measure_plans", lambda plans, open_trial: found.pop())
-    yield found
-    assert not found
+    results: list[Measurements] = []
+    monkeypatch.setattr(planning, "measure_plans", lambda plans, open_trial: results.pop())
+    yield results
+    assert not results
 
 
 def planned(folder: Path, budget: CpuBudget) -> PlannedModel:
@@ -239,23 +239,23 @@ def test_a_large_model_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyP
 def test_any_model_can_be_measured(family: str, tmp_path: Path) -> None:
     """With real graphs: which plan is chosen depends on the machine."""
     path = tiny_bundle(family, tmp_path, Precision.INT8)
-    found = planned(path, SERVED)
-    assert found.plan.num_threads <= 2
-    assert found.origin is Origin.MEASURED
+    planned_model = planned(path, SERVED)
+    assert planned_model.plan.num_threads <= 2
+    assert planned_model.origin is Origin.MEASURED
 
 
 def test_a_trial_measures_all_engines_and_raises_their_errors() -> None:
-    made: list[SteppedEngine] = []
+    engines: list[SteppedEngine] = []
 
     def make_engine(config: EngineConfig) -> SteppedEngine:
-        made.append(Engine(toy_bundle(), config, toy_graphs()))
-        return made[-1]
+        engines.append(Engine(toy_bundle(), config, toy_graphs()))
+        return engines[-1]
 
     trial = Trial(toy_bundle().manifest, EngineConfig(4, 1), TWO, make_engine)
-    found = trial.measure()
-    assert found.step_seconds > 0
-    assert found.tokens_per_second > 0
-    made[-1].step = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    measured_round = trial.measure()
+    assert measured_round.step_seconds > 0
+    assert measured_round.tokens_per_second > 0
+    engines[-1].step = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(ZeroDivisionError):
         trial.measure()
 
@@ -295,6 +295,6 @@ def test_a_measurement_ends_in_time(
 ) -> None:
     clock = Clock()
     plans = candidate_plans(cpus)
-    found = measure_plans(plans, lambda plan: SlowModel(clock, loading, step), clock)
-    assert [len(each) for each in found.values()] == [num_rounds] * num_plans
+    measurements = measure_plans(plans, lambda plan: SlowModel(clock, loading, step), clock)
+    assert [len(rounds) for rounds in measurements.values()] == [num_rounds] * num_plans
     assert clock.now <= MAX_SECONDS + loading + 2 * 2 * step

@@ -24,8 +24,8 @@ def test_a_session_leaves_nothing_in_the_home_directory(variable: str, tmp_path:
     """Its telemetry would keep an id of the machine and a database there."""
     bundle, home = tiny_bundle("llama", tmp_path / "bundles", Precision.INT8), tmp_path / "home"
     home.mkdir()
-    known = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
-    known.pop("XDG_CACHE_HOME", None)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
+    environment.pop("XDG_CACHE_HOME", None)
     command = [sys.executable, "-c", PROGRAM, str(bundle)]
-    subprocess.run(command, env=known | {variable: str(home)}, check=True)
+    subprocess.run(command, env=environment | {variable: str(home)}, check=True)
     assert list(home.rglob("*")) == []

@@ -15,7 +15,7 @@ from serving.engine.engine import Engine
 from serving.engine.states.memory import HostMemory, StateCache
 from serving.requests.parameters import BeamParams
 from serving.requests.request import GenerationRequest
-from tests.serving.engine.driving import Story, run_all, run_alone, tell
+from tests.serving.engine.driving import Story, record_events, run_all, run_alone
 from tests.tiny import tiny_bundle
 
 PRECISIONS = [Precision.FP32, Precision.INT8]
@@ -115,7 +115,7 @@ def check_against_alone(engine: Engine, plain: Engine, requests: list[Generation
         while waiting or engine.has_work:
             engine.submit(*waiting[:3])
             del waiting[:3]
-            tell(stories, engine.step())
+            record_events(stories, engine.step())
             num_hits += engine.step_stats.num_prefix_hits + engine.step_stats.num_encoder_hits
         for request_id, story in stories.items():
             assert story.tokens == alone[request_id].tokens

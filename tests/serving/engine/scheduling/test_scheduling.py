@@ -16,7 +16,7 @@ from serving.errors import DeadlineExceeded
 from serving.requests.parameters import BeamParams, SamplingParams
 from serving.requests.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest
 from tests.grid import full
-from tests.serving.engine.driving import Story, run_all, run_alone, tell
+from tests.serving.engine.driving import Story, record_events, run_all, run_alone
 from tests.serving.engine.toy import CAPACITY, Script, toy_bundle, toy_graphs
 
 SLOTS = 5
@@ -154,7 +154,7 @@ def play(engine: Engine, drawn_plans: list[Plan], clock: Clock) -> None:
                 engine.submit(plan.request)
             if plan.cancelled == tick:
                 engine.cancel(plan.request.request_id)
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
         assert 0 <= engine.stats().num_rows <= SLOTS
         for plan in drawn_plans:
             timeout = plan.request.timeout_seconds
@@ -251,7 +251,7 @@ def test_a_more_urgent_prompt_overtakes_one_that_is_coming_in() -> None:
     engine.submit(GenerationRequest("urgent", None, (5, 6), max_new_tokens=1, priority=-1))
     stories: dict[str, Story] = {}
     while engine.has_work:
-        tell(stories, engine.step())
+        record_events(stories, engine.step())
     assert list(stories) == ["urgent", "long", "later"]
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from serving.engine.engine import Engine
+from serving.engine.fair_share import Account, FairShare, ProcessorTurns
 from serving.engine.generation import Generation
 from serving.engine.scheduling.scheduler import Scheduler
-from serving.engine.worker import Account, FairShare, ProcessorTurns
 
 _LONGEST_REST = 80  # turns: that nobody else had finished a step by then would be a wonder
 
@@ -15,17 +15,19 @@ _LONGEST_REST = 80  # turns: that nobody else had finished a step by then would 
 def check_counts(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     """No row, request or entry of a queue is lost, or belongs to two."""
     waiting = scheduler.waiting
-    held = [engine._queue._running for engine in engines]
-    open_ids = [*waiting, *(name for each in held for name in each)]
+    running_by_engine = [engine._queue._running for engine in engines]
+    open_ids = [*waiting, *(name for each in running_by_engine for name in each)]
     assert len(open_ids) == len({*open_ids}), "a request belongs to two"
     assert {*open_ids} == scheduler._open_ids
     rows = sum(each.request.num_rows for each in waiting.values())
     assert scheduler.num_waiting_rows == rows
     assert scheduler.waiting_work == sum(each.work for each in waiting.values())
-    for engine, taken in zip(engines, held, strict=True):
-        assert engine._queue.num_rows == sum(each.request.num_rows for each in taken.values())
+    for engine, generations in zip(engines, running_by_engine, strict=True):
+        assert engine._queue.num_rows == sum(each.request.num_rows for each in generations.values())
         assert engine._batch.num_rows <= engine.scheduler.slots
-        assert {*engine._batch.generations} <= {*taken.values()}, "a row of a request that ended"
+        assert {*engine._batch.generations} <= {*generations.values()}, (
+            "a row of a request that ended"
+        )
 
 
 def check_rest(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
@@ -45,7 +47,9 @@ def check_rest(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
 def check_deadlines(engine: Engine, began: float) -> None:
     """After a step, the deadline of no request had passed when the step began."""
     open_ones = [*engine.scheduler.waiting.values(), *engine._queue._running.values()]
-    late = [each.request_id for each in open_ones if (each.deadline or began) < began]
+    late = [
+        generation.request_id for generation in open_ones if (generation.deadline or began) < began
+    ]
     assert not late, f"their deadlines have passed: {late}"
 
 
@@ -74,30 +78,36 @@ class FairnessCheck:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler, self._queues = scheduler, scheduler.job_queues
         self._remove = self._queues.remove
-        self._queues.remove = self._checked  # type: ignore[method-assign, assignment]
+        self._queues.remove = self._remove_checked  # type: ignore[method-assign]
         self._lead: defaultdict[tuple[object, str, str], int] = defaultdict(int)
         self._most_work = 0
 
-    def _checked(self, taken: Generation, is_next: bool) -> None:
+    def _remove_checked(self, generation: Generation, is_next: bool) -> None:
         if is_next:
-            self._check(taken)
-        self._remove(taken, is_next)
+            self._check(generation)
+        self._remove(generation, is_next)
 
-    def _check(self, taken: Generation) -> None:
-        queue = self._queues._queues[taken]
+    def _check(self, next_generation: Generation) -> None:
+        queue = self._queues._queues[next_generation]
         others = [
-            each
-            for each in self._scheduler.waiting.values()
-            if each is not taken and self._queues._queues[each] is queue
+            generation
+            for generation in self._scheduler.waiting.values()
+            if generation is not next_generation and self._queues._queues[generation] is queue
         ]
-        priority = taken.request.priority
-        assert all(each.request.priority >= priority for each in others), "overtaken"
-        self._most_work = max([self._most_work, taken.work, *(each.work for each in others)])
-        share = taken.request.share
-        waiting = {each.request.share for each in others if each.request.priority == priority}
+        priority = next_generation.request.priority
+        assert all(generation.request.priority >= priority for generation in others), "overtaken"
+        self._most_work = max(
+            [self._most_work, next_generation.work, *(generation.work for generation in others)]
+        )
+        share = next_generation.request.share
+        waiting = {
+            generation.request.share
+            for generation in others
+            if generation.request.priority == priority
+        }
         self._forget(queue, share, waiting)
         for other in waiting - {share}:
-            self._lead[queue, share, other] += taken.work
+            self._lead[queue, share, other] += next_generation.work
             assert self._lead[queue, share, other] <= 2 * self._most_work, "unfair"
 
     def _forget(self, queue: object, served: str, waiting: set[str]) -> None:
@@ -133,7 +143,7 @@ class ShareCheck:
     def acquire(self, turns: ProcessorTurns) -> None:
         self._acquire(turns)
         self._running.add(turns)
-        used = sum(each.threads for each in self._running)
+        used = sum(running.threads for running in self._running)
         assert used + self._share._num_free == self._share._num_cpus and self._share._num_free >= 0
         for pair in [*self._lead]:
             if pair[1] is turns.account:
@@ -147,7 +157,9 @@ class ShareCheck:
         cost = seconds * turns.threads / turns.account.weight()
         self._longest = max(self._longest, cost)
         most = (self._sizes[turns.account] + 2) * self._longest
-        waiting = {each.account for each in self._share._waiting} - {turns.account}
+        waiting = {waiting_turns.account for waiting_turns in self._share._waiting} - {
+            turns.account
+        }
         for other in waiting:
             self._lead[turns.account, other] += cost
             assert self._lead[turns.account, other] <= most, "a model is left behind"

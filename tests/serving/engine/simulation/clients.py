@@ -18,7 +18,7 @@ from serving.requests.request import (
     FinishedEvent,
     GenerationRequest,
 )
-from tests.serving.engine.driving import Story, told
+from tests.serving.engine.driving import Story, comparable_story
 from tests.serving.engine.simulation.replica import POISON, Replica, ReplicaLost
 
 _WAYS = ("generate", "stream", "run")
@@ -54,7 +54,7 @@ class Client:
             "timeout_seconds": random.choice((None, None, None, 0.5, 2.0)),
         }
         self.requests = [
-            _request(random, f"{name}-{each}", has_encoder, job) for each in range(many)
+            _request(random, f"{name}-{number}", has_encoder, job) for number in range(many)
         ]
         self.stories = {request.request_id: Story() for request in self.requests}
         self.refusal: Exception | None = None
@@ -128,7 +128,7 @@ class Client:
             story = self.stories[request.request_id]
             expected = alone.story(request)
             if isinstance(story.final, FinishedEvent):
-                assert told(story) == told(expected)
+                assert comparable_story(story) == comparable_story(expected)
                 continue
             assert story.said == expected.said[: len(story.said)]
             match story.final:

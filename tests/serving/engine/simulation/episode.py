@@ -7,7 +7,7 @@ from random import Random
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from serving.engine import bridge, encoder_engine, engine, rows, stats, worker
+from serving.engine import bridge, encoder_engine, engine, fair_share, rows, stats, worker
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.scheduling import admission
@@ -20,7 +20,7 @@ from tests.serving.engine.simulation.stage import Clock, Stage
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 
 _MOST_TURNS = 30_000  # of an episode; hardly any needs a tenth
-_READ_TIME = (bridge, encoder_engine, engine, stats, rows, worker, admission)
+_READ_TIME = (bridge, encoder_engine, engine, fair_share, rows, stats, worker, admission)
 
 
 def run_episode(seed: int) -> int:
@@ -34,13 +34,13 @@ def run_episode(seed: int) -> int:
 def _simulated_time(clock: Clock) -> Iterator[None]:
     names = [f"{module.__name__}.time" for module in _READ_TIME]
     patches = [patch(name, SimpleNamespace(perf_counter=clock.perf_counter)) for name in names]
-    for each in patches:
-        each.start()
+    for time_patch in patches:
+        time_patch.start()
     try:
         yield
     finally:
-        for each in patches:
-            each.stop()
+        for time_patch in patches:
+            time_patch.stop()
 
 
 class _Episode:
@@ -96,7 +96,8 @@ class _Episode:
         for replica in self.replicas:
             replica.start()
         tasks = [
-            stage.loop.create_task(act_in_turn(each, self._pick, now)) for each in self.sessions
+            stage.loop.create_task(act_in_turn(session, self._pick, now))
+            for session in self.sessions
         ]
         if self.closes_after is not None:
             for replica in self.replicas:
@@ -109,7 +110,7 @@ class _Episode:
             for replica in self.living:
                 for engines in replica.engines:
                     check_counts(engines[0].scheduler, engines)
-            rests.check([each for replica in self.living for each in replica.resting()])
+            rests.check([session for replica in self.living for session in replica.resting()])
             assert stage.num_turns < _MOST_TURNS, "somebody waits for ever"
         for task in tasks:
             task.result()
@@ -125,9 +126,9 @@ class _Episode:
         ended = self.clock.now
         died = any(replica.has_died() for replica in self.replicas)
         poisoned = any(
-            POISON in (*(each.source_ids or ()), *each.prompt_ids)
+            POISON in (*(request.source_ids or ()), *request.prompt_ids)
             for client in self.clients
-            for each in client.requests
+            for request in client.requests
         )
         for replica in self.living:
             for model, engines in zip(replica.models, replica.engines, strict=True):

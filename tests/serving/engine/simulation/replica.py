@@ -10,9 +10,9 @@ from typing import Any
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.fair_share import FairShare, ProcessorTurns
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
-from serving.engine.worker import FairShare, ProcessorTurns
 from serving.requests.request import Event
 from tests.serving.engine.simulation.checks import FairnessCheck, ShareCheck, check_deadlines
 from tests.serving.engine.simulation.stage import Clock, Stage

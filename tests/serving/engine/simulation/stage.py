@@ -14,7 +14,8 @@ from random import Random
 from typing import Any
 
 from serving.engine.bridge import AsyncEngine
-from serving.engine.worker import Command, FairShare, Worker
+from serving.engine.fair_share import FairShare
+from serving.engine.worker import Command, Worker
 
 _TICKS = (0.0, 0.0, 0.001, 0.01, 0.1)  # seconds that pass between two turns
 
@@ -125,8 +126,8 @@ class Changes(threading.Condition):
         pass
 
     def wait(self, timeout: float | None = None) -> bool:
-        seen = self._number
-        self._current().pause(lambda: self._number != seen)
+        number = self._number
+        self._current().pause(lambda: self._number != number)
         return True
 
     def notify_all(self) -> None:

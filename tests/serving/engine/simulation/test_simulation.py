@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from serving.engine.bridge import AsyncEngine
+from serving.engine.fair_share import FairShare, ProcessorTurns
 from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
-from serving.engine.worker import FairShare, ProcessorTurns, Worker
+from serving.engine.worker import Worker
 from serving.requests.request import Event, FinalEvent, is_final
 from tests.serving.engine.simulation.episode import run_episode
 

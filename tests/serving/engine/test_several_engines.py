@@ -37,7 +37,7 @@ from tests.tiny import tiny_bundle
 SLOTS = 4
 
 
-class Noticing:
+class WatchedEngines:
     """Lets two engines of the toy step, and tells which rows each of them has had."""
 
     def __init__(self, has_encoder: bool = True, **sizes: int) -> None:
@@ -71,13 +71,13 @@ class Noticing:
 
 
 @asynccontextmanager
-async def running(crew: Noticing, observer: object = None) -> AsyncIterator[AsyncEngine]:
-    bridge = AsyncEngine(crew.engines, observer)  # type: ignore[arg-type]
+async def running(watched: WatchedEngines, observer: object = None) -> AsyncIterator[AsyncEngine]:
+    bridge = AsyncEngine(watched.engines, observer)  # type: ignore[arg-type]
     bridge.start()
     try:
         yield bridge
     finally:
-        for event in crew.may_step:
+        for event in watched.may_step:
             event.set()
         await bridge.shutdown()
 
@@ -87,52 +87,52 @@ def endless(number: int, **options: object) -> GenerationRequest:
 
 
 def test_an_engine_takes_no_more_than_its_share() -> None:
-    crew = Noticing()
-    first, second = crew.engines
+    watched = WatchedEngines()
+    first, second = watched.engines
     first.submit(*(endless(i) for i in range(4)))
     first.step()
-    assert crew.rows() == [2, 0]
+    assert watched.rows() == [2, 0]
     second.step()
-    assert crew.rows() == [2, 2]
+    assert watched.rows() == [2, 2]
     first.submit(endless(4))
     second.step()
-    assert crew.rows() == [2, 3]
+    assert watched.rows() == [2, 3]
 
 
 def test_who_has_less_to_do_takes_the_next() -> None:
-    crew = Noticing()
-    first, second = crew.engines
+    watched = WatchedEngines()
+    first, second = watched.engines
     first.submit(*(endless(i) for i in range(6)))
     first.step(), second.step()
     for request_id in ("0", "1"):
         first.cancel(request_id)
     first.submit(endless(6))
     second.step()
-    assert crew.rows() == [1, 3] or crew.rows() == [2, 3]
+    assert watched.rows() == [1, 3] or watched.rows() == [2, 3]
     first.step()
-    assert crew.rows() == [2, 3]
+    assert watched.rows() == [2, 3]
 
 
 def test_rows_of_one_beam_search_stay_together() -> None:
-    crew = Noticing()
-    first, second = crew.engines
+    watched = WatchedEngines()
+    first, second = watched.engines
     first.submit(*(endless(i, beam=BeamParams(4)) for i in range(2)))
     for _ in range(3):
         first.step(), second.step()
-    assert [len({*each._batch.generations}) for each in crew.engines] == [1, 1]
+    assert [len({*engine._batch.generations}) for engine in watched.engines] == [1, 1]
 
 
 def test_prompts_are_shared_evenly_too() -> None:
-    crew = Noticing(has_encoder=False)
-    first, second = crew.engines
+    watched = WatchedEngines(has_encoder=False)
+    first, second = watched.engines
     first.submit(*(GenerationRequest(str(i), None, (3, 4, 5), ignore_eos=True) for i in range(6)))
     first.step(), second.step(), first.step(), second.step()
-    assert crew.rows() == [3, 3]
+    assert watched.rows() == [3, 3]
 
 
 def test_the_queues_bound_counts_the_rows_of_all() -> None:
-    crew = Noticing(max_waiting=2)
-    first, second = crew.engines
+    watched = WatchedEngines(max_waiting=2)
+    first, second = watched.engines
     first.submit(*(endless(i) for i in range(2 * SLOTS + 2)))
     with pytest.raises(Overloaded):
         second.submit(endless(99))
@@ -143,7 +143,7 @@ def test_the_queues_bound_counts_the_rows_of_all() -> None:
 
 
 def test_a_name_is_in_use_whoever_has_it() -> None:
-    first, second = Noticing().engines
+    first, second = WatchedEngines().engines
     first.submit(endless(1))
     first.step()
     with pytest.raises(RequestError, match="in use"):
@@ -156,7 +156,7 @@ def test_a_name_is_in_use_whoever_has_it() -> None:
 
 
 def test_a_deadline_passes_in_the_queue_whichever_engine_looks() -> None:
-    first, second = Noticing().engines
+    first, second = WatchedEngines().engines
     first.submit(*(endless(i) for i in range(2 * SLOTS)))
     first.step(), second.step()
     first.submit(endless(50, timeout_seconds=0.001))
@@ -171,13 +171,13 @@ async def test_many_requests_end_once_each_with_the_same_answers() -> None:
     requests = [GenerationRequest(str(i), (3 + i % 9, 4)) for i in range(200)]
     alone = Engine(toy_bundle(), EngineConfig(SLOTS, 1), toy_graphs())
     expected = run_all(alone, requests[:9])
-    crew = Noticing()
-    async with running(crew) as bridge:
-        told = await bridge.run(requests)
+    watched = WatchedEngines()
+    async with running(watched) as bridge:
+        events = await bridge.run(requests)
         assert bridge.stats().num_rows == bridge.stats().num_waiting == 0
-    for number, event in enumerate(told):
+    for number, event in enumerate(events):
         assert said(event) == said(expected[str(number % 9)].final)
-    assert all(script.step_shapes for script in crew.scripts)
+    assert all(script.step_shapes for script in watched.scripts)
 
 
 def said(event: Event | None) -> OutputTokens:
@@ -186,23 +186,23 @@ def said(event: Event | None) -> OutputTokens:
 
 
 async def test_a_request_goes_past_an_engine_that_is_busy() -> None:
-    crew = Noticing()
-    crew.may_step[0].clear()
-    async with running(crew) as bridge:
+    watched = WatchedEngines()
+    watched.may_step[0].clear()
+    async with running(watched) as bridge:
         stuck = asyncio.create_task(bridge.run([endless(0)]))
-        while crew.rows() != [1, 0]:
+        while watched.rows() != [1, 0]:
             await asyncio.sleep(0.001)
         for number in range(1, 8):
             [event] = await asyncio.wait_for(bridge.run([endless(number)]), 10)
             assert isinstance(event, FinishedEvent)
         assert not stuck.done()
-        crew.may_step[0].set()
+        watched.may_step[0].set()
         await stuck
 
 
 async def test_cancelling_reaches_whoever_has_the_request() -> None:
-    crew = Noticing()
-    async with running(crew) as bridge:
+    watched = WatchedEngines()
+    async with running(watched) as bridge:
         streams = [bridge.generate(endless(i)) for i in range(12)]
         firsts = await asyncio.gather(*(anext(stream) for stream in streams[:8]))
         assert len(firsts) == 8
@@ -213,32 +213,32 @@ async def test_cancelling_reaches_whoever_has_the_request() -> None:
         await bridge.run([GenerationRequest("after", (4,))])
         while bridge.stats().num_rows:
             await asyncio.sleep(0.001)
-    assert crew.rows() == [0, 0]
+    assert watched.rows() == [0, 0]
 
 
 async def test_shutting_down_ends_what_waits_and_what_runs() -> None:
-    crew = Noticing()
-    async with running(crew) as bridge:
+    watched = WatchedEngines()
+    async with running(watched) as bridge:
         run = asyncio.create_task(bridge.run([endless(i) for i in range(500)]))
         await asyncio.sleep(0)
         await bridge.shutdown()
-        told = await asyncio.wait_for(run, 10)
-        assert isinstance(told[-1], AbortedEvent)
+        events = await asyncio.wait_for(run, 10)
+        assert isinstance(events[-1], AbortedEvent)
         with pytest.raises(EngineStopped):
             await bridge.run([endless(1)])
 
 
 async def test_where_one_engine_dies_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Noticing()
+    watched = WatchedEngines()
 
-    def broken() -> None:
+    def fail() -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(crew.engines[1], "step", broken)
-    async with running(crew) as bridge:
-        told = await asyncio.wait_for(bridge.run([endless(i) for i in range(40)]), 10)
-        assert len(told) == 40
-        assert {*map(type, told)} <= {FailedEvent, AbortedEvent, FinishedEvent}
+    monkeypatch.setattr(watched.engines[1], "step", fail)
+    async with running(watched) as bridge:
+        events = await asyncio.wait_for(bridge.run([endless(i) for i in range(40)]), 10)
+        assert len(events) == 40
+        assert {*map(type, events)} <= {FailedEvent, AbortedEvent, FinishedEvent}
         assert await asyncio.to_thread(eventually, lambda: not bridge.is_alive)
 
 
@@ -253,7 +253,7 @@ async def test_an_observer_hears_of_every_engine_and_of_the_sum() -> None:
             self.joined += len(step.queue_seconds)
 
     watcher = Watcher()
-    async with running(Noticing(), watcher) as bridge:
+    async with running(WatchedEngines(), watcher) as bridge:
         await bridge.run([endless(i) for i in range(30)])
     assert watcher.slots == {2 * SLOTS}
     assert watcher.joined == 30
@@ -286,8 +286,8 @@ async def test_a_requests_bytes_do_not_depend_on_the_plan(
         )
         for i, kind in enumerate(kinds * 4)
     ]
-    told = [await run_under(parts, engines, threads, requests) for engines, threads in PLANS]
-    assert told[0] == told[1] == told[2] == told[3]
+    answers = [await run_under(parts, engines, threads, requests) for engines, threads in PLANS]
+    assert answers[0] == answers[1] == answers[2] == answers[3]
 
 
 PLANS = [(1, 1), (1, 2), (2, 1), (3, 2)]
@@ -301,16 +301,21 @@ async def run_under(
     bridge = AsyncEngine(parts.engines(planned))
     bridge.start()
     try:
-        told = await bridge.run(requests)
+        events = await bridge.run(requests)
     finally:
         await bridge.shutdown()
-    return [comparable(event) for event in told]
+    return [comparable(event) for event in events]
 
 
 def comparable(event: Event) -> object:
     assert isinstance(event, FinishedEvent)
-    alignments = [[row.tobytes() for row in each.tokens.alignments] for each in event.hypotheses]
-    said = [(replace(each.tokens, alignments=[]), each.score) for each in event.hypotheses]
+    alignments = [
+        [row.tobytes() for row in hypothesis.tokens.alignments] for hypothesis in event.hypotheses
+    ]
+    said = [
+        (replace(hypothesis.tokens, alignments=[]), hypothesis.score)
+        for hypothesis in event.hypotheses
+    ]
     return repr(said), alignments, event.reason, event.num_generated_tokens
 
 

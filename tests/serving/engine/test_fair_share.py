@@ -1,4 +1,4 @@
-"""ProcessorTurns: engines that share a processor get equal time, and nobody waits for long."""
+"""Engines that share a processor get equal time, and nobody waits for long."""
 
 import asyncio
 import threading
@@ -13,14 +13,14 @@ from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.fair_share import FairShare, ProcessorTurns
 from serving.engine.stats import EngineStats, StepStats
-from serving.engine.worker import FairShare, ProcessorTurns
 from serving.requests.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 
 
 def in_threads(*functions: Callable[[], None]) -> None:
-    threads = [threading.Thread(target=each) for each in functions]
+    threads = [threading.Thread(target=function) for function in functions]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -51,9 +51,9 @@ def test_flooded_engines_get_equal_shares_of_time(num_at_once: int) -> None:
     engines = [Flooded(share.join()[0], cost) for cost in (0.001, 0.004, 0.01)]
     until = time.perf_counter() + 0.9
     in_threads(
-        *(lambda e=each: e.run_until(lambda: time.perf_counter() > until) for each in engines)
+        *(lambda e=engine: e.run_until(lambda: time.perf_counter() > until) for engine in engines)
     )
-    times = [each.seconds(until) for each in engines]
+    times = [engine.seconds(until) for engine in engines]
     assert sum(times) > 0.7 * num_at_once * 0.9
     assert max(times) - min(times) < 0.2 * max(times)
 
@@ -82,7 +82,7 @@ def test_never_more_engines_step_than_may() -> None:
 def test_a_rare_request_waits_for_the_step_that_runs_and_an_idle_time_earns_nothing() -> None:
     share = FairShare(1)
     flooded, [rare] = Flooded(share.join()[0], 0.004), share.join()
-    asked: list[tuple[float, float]] = []
+    waits: list[tuple[float, float]] = []
     is_over = threading.Event()
 
     def ask_now_and_then() -> None:
@@ -90,11 +90,11 @@ def test_a_rare_request_waits_for_the_step_that_runs_and_an_idle_time_earns_noth
             time.sleep(0.02)
             began = time.perf_counter()
             with rare:
-                asked.append((began, time.perf_counter()))
+                waits.append((began, time.perf_counter()))
         is_over.set()
 
     in_threads(lambda: flooded.run_until(is_over.is_set), ask_now_and_then)
-    for asked_at, served_at in asked:
+    for asked_at, served_at in waits:
         begun_meanwhile = [1 for began, _ in flooded.steps if asked_at < began < served_at]
         assert len(begun_meanwhile) <= 1
     assert rare.account.time == pytest.approx(flooded.turns.account.time, abs=0.03)
@@ -142,11 +142,11 @@ def test_two_engines_of_one_model_get_no_more_than_one_of_another() -> None:
     until = time.perf_counter() + 0.6
     in_threads(
         *(
-            lambda e=each: e.run_until(lambda: time.perf_counter() > until)
-            for each in first + second
+            lambda e=engine: e.run_until(lambda: time.perf_counter() > until)
+            for engine in first + second
         )
     )
-    two, one = (sum(each.seconds(until) for each in model) for model in (first, second))
+    two, one = (sum(engine.seconds(until) for engine in model) for model in (first, second))
     assert abs(two - one) < 0.2 * max(two, one)
 
 
@@ -224,7 +224,7 @@ async def test_engines_that_take_turns_serve_all_their_requests() -> None:
     for bridge in bridges:
         bridge.start()
     requests = [GenerationRequest(str(i), (3 + i,)) for i in range(20)]
-    told = await asyncio.gather(*(bridge.run(requests) for bridge in bridges))
-    assert told[0] == told[1] == told[2]
-    assert all(isinstance(event, FinishedEvent) for event in told[0])
+    answers = await asyncio.gather(*(bridge.run(requests) for bridge in bridges))
+    assert answers[0] == answers[1] == answers[2]
+    assert all(isinstance(event, FinishedEvent) for event in answers[0])
     await asyncio.gather(*(bridge.shutdown() for bridge in bridges))
