@@ -33,11 +33,13 @@ def add_end_of_answer(checkpoint: Checkpoint) -> Checkpoint:
     if end is None:
         return checkpoint
     added = {token.content: i for i, token in tokenizer.get_added_tokens_decoder().items()}
-    found = max((name for name in added if name and end.startswith(name)), key=len, default=None)
+    end_token = max(
+        (name for name in added if name and end.startswith(name)), key=len, default=None
+    )
     first, last = OF_HARMONY
-    if found == first and last in added:
-        found = last
-    token_id = tokenizer.token_to_id(end.split()[0]) if found is None else added[found]
+    if end_token == first and last in added:
+        end_token = last
+    token_id = tokenizer.token_to_id(end.split()[0]) if end_token is None else added[end_token]
     if token_id is None or token_id >= config.vocab_size:
         return add_notes(checkpoint, [NO_TOKEN.format(end=end.split()[0])])
     stop = tuple(dict.fromkeys((*conventions.stop, token_id)))

@@ -37,7 +37,7 @@ _DEEPSEEK_3 = (
 
 
 @dataclass(frozen=True)
-class Splitting:
+class PreTokenization:
     """patterns: each parts what those before have left. takes_whole_words: a word that is a token
     needs no merges. begins_with_bos: so does a text, where the file does not say. composes:
     Unicode's NFC comes first, as the model was trained.
@@ -50,57 +50,76 @@ class Splitting:
 
 
 _BY_NAMES = {
-    ("default",): Splitting((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
-    ("bailingmoe", "bailingmoe2", "llada-moe"): Splitting(
+    ("default",): PreTokenization((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
+    ("bailingmoe", "bailingmoe2", "llada-moe"): PreTokenization(
         (
             rf"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|{_WORD}|\p{{N}}|{_SIGNS}"
             r"|\s*[\r\n]|\s+(?!\S)|\s+",
         )
     ),
-    ("bloom", "gpt3-finnish", "poro-chat"): Splitting((_BLOOM,)),
-    ("chatglm-bpe", "dbrx", "glm4", "smaug-bpe"): Splitting((_LLAMA_3,)),
-    ("codeshell", "command-r", "exaone", "mellum2", "minerva-7b"): Splitting((r"\p{N}", _GPT2)),
-    ("deepseek-r1-qwen", "qwen2"): Splitting((_QWEN_2,), composes=True),
-    ("deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"): Splitting(_DEEPSEEK_3),
-    ("exaone4", "gigachat", "gpt-2", "granite-docling", "jais", "mpt", "olmo"): Splitting((_GPT2,)),
-    ("falcon",): Splitting((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
-    ("falcon-h1", "falcon3", "jina-v5-nano", "lfm2", "llama-bpe", "llama-v3", "llama3"): Splitting(
-        (_LLAMA_3,), takes_whole_words=True, begins_with_bos=True
+    ("bloom", "gpt3-finnish", "poro-chat"): PreTokenization((_BLOOM,)),
+    ("chatglm-bpe", "dbrx", "glm4", "smaug-bpe"): PreTokenization((_LLAMA_3,)),
+    ("codeshell", "command-r", "exaone", "mellum2", "minerva-7b"): PreTokenization(
+        (r"\p{N}", _GPT2)
     ),
-    ("f2llmv2", "grok-2", "hunyuan", "kormo", "megrez", "solar-open", "stablelm2"): Splitting(
-        (_QWEN_2,)
-    ),
-    ("gpt-4o", "kanana2", "llama4", "minimax-m2", "talkie"): Splitting((_GPT_4O,)),
-    ("jina-de", "jina-es", "jina-v1-en", "jina-v2-code", "jina-v2-de", "jina-v2-es"): Splitting(
+    ("deepseek-r1-qwen", "qwen2"): PreTokenization((_QWEN_2,), composes=True),
+    ("deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"): PreTokenization(_DEEPSEEK_3),
+    ("exaone4", "gigachat", "gpt-2", "granite-docling", "jais", "mpt", "olmo"): PreTokenization(
         (_GPT2,)
     ),
-    ("midm-2.0", "pixtral"): Splitting((_LLAMA_3,), takes_whole_words=True, begins_with_bos=True),
-    ("a.x-4.0", "mellum", "modern-bert", "phi-2", "roberta-bpe", "trillion"): Splitting((_GPT2,)),
-    ("minicpm5",): Splitting(
+    ("falcon",): PreTokenization((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    (
+        "falcon-h1",
+        "falcon3",
+        "jina-v5-nano",
+        "lfm2",
+        "llama-bpe",
+        "llama-v3",
+        "llama3",
+    ): PreTokenization((_LLAMA_3,), takes_whole_words=True, begins_with_bos=True),
+    ("f2llmv2", "grok-2", "hunyuan", "kormo", "megrez", "solar-open", "stablelm2"): PreTokenization(
+        (_QWEN_2,)
+    ),
+    ("gpt-4o", "kanana2", "llama4", "minimax-m2", "talkie"): PreTokenization((_GPT_4O,)),
+    (
+        "jina-de",
+        "jina-es",
+        "jina-v1-en",
+        "jina-v2-code",
+        "jina-v2-de",
+        "jina-v2-es",
+    ): PreTokenization((_GPT2,)),
+    ("midm-2.0", "pixtral"): PreTokenization(
+        (_LLAMA_3,), takes_whole_words=True, begins_with_bos=True
+    ),
+    ("a.x-4.0", "mellum", "modern-bert", "phi-2", "roberta-bpe", "trillion"): PreTokenization(
+        (_GPT2,)
+    ),
+    ("minicpm5",): PreTokenization(
         (r"\p{N}{1,3}", _LLAMA_3.replace("{1,3}", "+")), takes_whole_words=True
     ),
-    ("qwen35",): Splitting(
+    ("qwen35",): PreTokenization(
         (
             rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
             rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}",
         ),
         composes=True,
     ),
-    ("refact", "smollm", "starcoder"): Splitting((r"\p{N}", _GPT2)),
-    ("seed-coder",): Splitting(
+    ("refact", "smollm", "starcoder"): PreTokenization((r"\p{N}", _GPT2)),
+    ("seed-coder",): PreTokenization(
         (rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",)
     ),
-    ("tekken",): Splitting((_TEKKEN,), takes_whole_words=True, begins_with_bos=True),
-    ("viking",): Splitting((_BLOOM, r"\p{N}")),
+    ("tekken",): PreTokenization((_TEKKEN,), takes_whole_words=True, begins_with_bos=True),
+    ("viking",): PreTokenization((_BLOOM, r"\p{N}")),
 }
-SPLITTINGS = {name: splitting for names, splitting in _BY_NAMES.items() for name in names}
+PRE_TOKENIZATIONS = {name: splitting for names, splitting in _BY_NAMES.items() for name in names}
 
 
 def byte_level_bpe(vocabulary: Mapping[str, int], merges: Sequence[str], name: str) -> Tokenizer:
     """merges: "a b", the first ones first. name: how words are parted. Raises TokenizerError."""
-    if name not in SPLITTINGS:
+    if name not in PRE_TOKENIZATIONS:
         raise TokenizerError([f"tokenizer.ggml.pre {name!r} is not supported"])
-    splitting = SPLITTINGS[name]
+    splitting = PRE_TOKENIZATIONS[name]
     tokenizer = Tokenizer(_byte_level_model(vocabulary, merges, splitting.takes_whole_words))
     tokenizer.normalizer = normalizers.NFC() if splitting.composes else None
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -114,7 +133,7 @@ def byte_level_bpe(vocabulary: Mapping[str, int], merges: Sequence[str], name: s
 def _byte_level_model(
     vocabulary: Mapping[str, int], merges: Sequence[str], takes_whole_words: bool
 ) -> models.BPE:
-    """Raises TokenizerError for a merge of what are no tokens."""
+    """Raise TokenizerError for a merge of what are no tokens."""
     check_names(vocabulary)
     pairs = []
     for merge in merges:

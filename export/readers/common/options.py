@@ -41,7 +41,7 @@ class Options:
         self.file, self.problems = file, problems
         self.values = {name: value for name, value in values.items() if value is not None}
         self._nulls = values.keys() - self.values.keys()
-        self._own = tuple(self.values)
+        self._names_in_file = tuple(self.values)
         self._used, self._prefix = set() if used is None else used, prefix
 
     def __contains__(self, name: str) -> bool:
@@ -57,12 +57,12 @@ class Options:
         """Mark options as read that have no effect here."""
         self._used.update(self._prefix + name for name in names)
 
-    def unused(self) -> Iterator[tuple[str, Any]]:
+    def list_unused(self) -> Iterator[tuple[str, Any]]:
         """Yield the full names and values of the file's options that were not read."""
-        for name in self._own:
+        for name in self._names_in_file:
             full_name, value = self._prefix + name, self.values.get(name)
             if f"{full_name}." in self._used and isinstance(value, dict):
-                yield from self.section(name).unused()
+                yield from self.section(name).list_unused()
             elif full_name not in self._used:
                 yield full_name, value
 
@@ -73,14 +73,16 @@ class Options:
 
     def integer(self, name: str, default: int | None = None, at_most: int = 2**31 - 1) -> int:
         """Read a size or number of something: never negative."""
-        value: int = self._typed(name, 1 if default is None else default, default is None, int)
+        value: int = self._read_typed(name, 1 if default is None else default, default is None, int)
         if 0 <= value <= at_most:
             return value
         self.refuse(name, f"must be one of 0 to {at_most}")
         return 1
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self._typed(name, 1.0 if default is None else default, default is None, int, float)
+        value = self._read_typed(
+            name, 1.0 if default is None else default, default is None, int, float
+        )
         if abs(value) < LARGEST:  # false of what is not finite, too
             return float(value)
         self.refuse(name, "is no number to compute with")
@@ -94,28 +96,30 @@ class Options:
         return 1.0
 
     def flag(self, name: str, default: bool) -> bool:
-        return self._typed(name, default, False, bool)
+        return self._read_typed(name, default, False, bool)
 
     def word(self, name: str, default: str | None = None) -> str:
-        return self._typed(name, default or "", default is None, str)
+        return self._read_typed(name, default or "", default is None, str)
 
     def ids(self, name: str) -> tuple[int, ...]:
         """Read one id or a list of them: `eos_token_id`."""
-        return self._list(name, int, self.get(name, []))
+        return self._read_list(name, int, self.get(name, []))
 
     def integers(self, name: str) -> tuple[int, ...]:
-        return self._list(name, int, self._typed(name, [], False, list))
+        return self._read_list(name, int, self._read_typed(name, [], False, list))
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        return tuple(map(float, self._list(name, (int, float), self._typed(name, [], False, list))))
+        return tuple(
+            map(float, self._read_list(name, (int, float), self._read_typed(name, [], False, list)))
+        )
 
     def words(self, name: str) -> tuple[str, ...]:
-        return self._list(name, str, self._typed(name, [], False, list))
+        return self._read_list(name, str, self._read_typed(name, [], False, list))
 
     def section(self, name: str) -> "Options":
         """Return the options of an inner object, empty if there is none."""
         self.use(f"{name}.")
-        values, prefix = self._typed(name, {}, False, dict), f"{self._prefix}{name}."
+        values, prefix = self._read_typed(name, {}, False, dict), f"{self._prefix}{name}."
         return Options(f"{self.file}: {name}", values, self.problems, self._used, prefix)
 
     def only(self, name: str, *supported: Any) -> None:
@@ -124,10 +128,10 @@ class Options:
             self.refuse(name)
 
     def refuse(self, name: str, reason: str = "is not supported") -> None:
-        shown = reprlib.repr(self.get(name))
-        self.problems.append(f"{self.file}: {name} {shown} {reason}")
+        value = reprlib.repr(self.get(name))
+        self.problems.append(f"{self.file}: {name} {value} {reason}")
 
-    def _typed(self, name: str, default: Any, is_required: bool, *kinds: type) -> Any:
+    def _read_typed(self, name: str, default: Any, is_required: bool, *kinds: type) -> Any:
         value = self.get(name, default)
         if name not in self.values and is_required:
             self.problems.append(f"{self.file}: {name} is missing")
@@ -136,10 +140,10 @@ class Options:
             return default
         return value
 
-    def _list(self, name: str, kinds: Any, value: Any) -> tuple[Any, ...]:
+    def _read_list(self, name: str, kinds: Any, value: Any) -> tuple[Any, ...]:
         values = value if isinstance(value, list) else [value]
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not all(_has_type(each, *kinds) for each in values):
+        if not all(_has_type(item, *kinds) for item in values):
             self.refuse(name, f"must hold {kinds[-1].__name__} only")
             return ()
         return tuple(values)
@@ -152,12 +156,12 @@ def _has_type(value: Any, *kinds: type) -> bool:
 
 def merge_options(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Join options of ours; what several parts say of one section comes together in it."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
-            is_section = isinstance(value, dict) and name in found
-            found[name] = {**found[name], **value} if is_section else value
-    return found
+            is_section = isinstance(value, dict) and name in merged
+            merged[name] = {**merged[name], **value} if is_section else value
+    return merged
 
 
 def read_options(
@@ -189,16 +193,16 @@ def unused_notes(options: Options, *without_effect: re.Pattern[str]) -> list[str
 
     without_effect: patterns; an option whose whole name matches one is left out.
     """
-    found = [
+    unread = [
         f"{name} = {reprlib.repr(value)}"
-        for name, value in options.unused()
+        for name, value in options.list_unused()
         if not any(pattern.fullmatch(name) for pattern in without_effect)
     ]
-    if not found:
+    if not unread:
         return []
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    shown = ", ".join(found[:MOST_NAMED]) + more
-    return [f"{options.file} has keys that are not known here and were not used: {shown}"]
+    more = f" and {len(unread) - MOST_NAMED} more" if len(unread) > MOST_NAMED else ""
+    listed = ", ".join(unread[:MOST_NAMED]) + more
+    return [f"{options.file} has keys that are not known here and were not used: {listed}"]
 
 
 class _Plain(yaml.SafeLoader):

@@ -39,7 +39,7 @@ def using_library(subject: str) -> Iterator[None]:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises TokenizerError for a name that is no Unicode text, as JSON and pickles may hold."""
+    """Raise TokenizerError for a name that is no Unicode text, as JSON and pickles may hold."""
     for name in names:
         try:
             name.encode()
@@ -51,7 +51,7 @@ SPACE = "\u2581"  # stands for a space in the names of pieces
 MOST_SPACES = 2**16  # more than any text begins with
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """Names types of pieces: of sentencepiece_model.proto and `tokenizer.ggml.token_type` alike."""
 
     NORMAL = 1
@@ -63,19 +63,19 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Piece:
+class ModelPiece:
     name: str
     score: float
-    kind: Kind
+    kind: PieceKind
 
     @property
     def is_text(self) -> bool:
         """Return whether a text can become this piece."""
-        return self.kind in {Kind.NORMAL, Kind.USER_DEFINED}
+        return self.kind in {PieceKind.NORMAL, PieceKind.USER_DEFINED}
 
 
 @dataclass(frozen=True)
-class Spelling:
+class TextNormalization:
     """The changes to a text before it is split into pieces, undone afterwards.
 
     charsmap: sentencepiece's compiled normalisation rules; empty if there are none.
@@ -91,17 +91,17 @@ class Spelling:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SentencePieceModel:
     """A sentencepiece model. has_bytes: what is in no piece becomes its UTF-8 bytes."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[ModelPiece]
     is_bpe: bool
     has_bytes: bool
-    spelling: Spelling
+    spelling: TextNormalization
 
 
 @dataclass(frozen=True)
-class Order:
+class PieceOrder:
     """The ids of pieces in a model, if they differ from their numbers in the file.
 
     ids: by name. Other pieces are unknown to the model; a name that is no piece is never found in a
@@ -117,28 +117,28 @@ class Order:
     unknown: str | None = None
 
 
-def tokenizer_from_pieces(source: Pieces, order: Order) -> bytes:
-    """`tokenizer.json`. Pieces that the order lacks come after all ids of the model, and BEYOND.
+def tokenizer_from_pieces(source: SentencePieceModel, order: PieceOrder) -> bytes:
+    """Return `tokenizer.json`. Pieces that the order lacks come after the model's ids and BEYOND.
 
     Raises TokenizerError.
     """
     vocabulary = _Vocabulary(source, order)
     tokenizer = Tokenizer(_bpe(vocabulary) if source.is_bpe else _unigram(vocabulary))
-    own = vocabulary.user_defined if source.is_bpe else []
-    tokenizer.normalizer = _normalizer(source.spelling, own)
-    if guarded := [] if source.is_bpe else _guarded(vocabulary):
+    symbols = vocabulary.user_defined if source.is_bpe else []
+    tokenizer.normalizer = _normalizer(source.spelling, symbols)
+    if guarded := [] if source.is_bpe else _guard_special_tokens(vocabulary):
         pattern = Regex("|".join(guarded))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
     tokenizer.decoder = _decoder(source, vocabulary.has_foreign)
-    tokenizer.add_special_tokens([_added(name) for name in vocabulary.special])
-    tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
+    tokenizer.add_special_tokens([_special_token(name) for name in vocabulary.special])
+    tokenizer.add_tokens([AddedToken(name, normalized=True) for name in symbols])
     return tokenizer.to_str().encode()
 
 
 class _Vocabulary:
     """All ids with their pieces."""
 
-    def __init__(self, source: Pieces, order: Order) -> None:
+    def __init__(self, source: SentencePieceModel, order: PieceOrder) -> None:
         self.source = source
         self.pieces = _by_name(source.pieces)
         ids = {name: i for i, name in enumerate(self.pieces)} if order.ids is None else order.ids
@@ -154,7 +154,7 @@ class _Vocabulary:
 
     @property
     def user_defined(self) -> list[str]:
-        return [name for name in self.names if self._kind(name) == Kind.USER_DEFINED]
+        return [name for name in self.names if self._kind(name) == PieceKind.USER_DEFINED]
 
     @property
     def has_foreign(self) -> bool:
@@ -164,38 +164,38 @@ class _Vocabulary:
     def is_foreign(self, name: str) -> bool:
         kind = self._kind(name)
         is_known = self._is_special(name) or name == BEYOND
-        is_hidden = kind == Kind.UNUSED or (kind is None and not is_known)
+        is_hidden = kind == PieceKind.UNUSED or (kind is None and not is_known)
         return is_hidden and not self.source.is_bpe
 
-    def _kind(self, name: str) -> Kind | None:
+    def _kind(self, name: str) -> PieceKind | None:
         return self.pieces[name].kind if name in self.pieces else None
 
     def _is_special(self, name: str) -> bool:
         is_named = name in self._specials or name.startswith(_HOLE)
-        return is_named or self._kind(name) in {Kind.CONTROL, Kind.UNKNOWN}
+        return is_named or self._kind(name) in {PieceKind.CONTROL, PieceKind.UNKNOWN}
 
 
 _HOLE = "<no token "  # an id between others that stands for nothing
 
 
-def _by_name(pieces: Iterable[Piece]) -> dict[str, Piece]:
-    """Raises TokenizerError for a name that two have."""
-    table: dict[str, Piece] = {}
+def _by_name(pieces: Iterable[ModelPiece]) -> dict[str, ModelPiece]:
+    """Raise TokenizerError for a name that two have."""
+    table: dict[str, ModelPiece] = {}
     for piece in pieces:
         if table.setdefault(piece.name, piece) is not piece:
             raise TokenizerError([f"two tokens are called {piece.name!r}"])
     return table
 
 
-def _unknown_name(pieces: Iterable[Piece]) -> str:
-    names = [piece.name for piece in pieces if piece.kind == Kind.UNKNOWN]
+def _unknown_name(pieces: Iterable[ModelPiece]) -> str:
+    names = [piece.name for piece in pieces if piece.kind == PieceKind.UNKNOWN]
     if not names:
         raise TokenizerError(["there is no unknown token"])
     return names[0]
 
 
 def _names_by_id(ids: Mapping[str, int]) -> list[str]:
-    """Raises TokenizerError for an id that two have, or that leaves most ids without a name."""
+    """Raise TokenizerError for an id that two have, or that leaves most ids without a name."""
     check_names(ids)
     names = {token_id: name for name, token_id in ids.items()}
     size = max(names, default=-1) + 1
@@ -207,7 +207,7 @@ def _names_by_id(ids: Mapping[str, int]) -> list[str]:
 def _unigram(vocabulary: _Vocabulary) -> models.Unigram:
     """Each piece with its logarithmic probability; those of specials count for nothing."""
     pieces = vocabulary.pieces
-    scores = [piece.score for piece in pieces.values() if piece.kind == Kind.NORMAL]
+    scores = [piece.score for piece in pieces.values() if piece.kind == PieceKind.NORMAL]
     highest = max(scores, default=0.0)
     entries = []
     for name in vocabulary.names:
@@ -216,7 +216,7 @@ def _unigram(vocabulary: _Vocabulary) -> models.Unigram:
             entries.append((" " + name, 0.0))
         elif piece is None or not piece.is_text:
             entries.append((name, 0.0))
-        elif piece.kind == Kind.USER_DEFINED:  # unigram_model.cc, EncodeOptimized
+        elif piece.kind == PieceKind.USER_DEFINED:  # unigram_model.cc, EncodeOptimized
             entries.append((name, len(name.encode()) * highest - 0.1))
         else:
             entries.append((name, piece.score))
@@ -237,7 +237,7 @@ def _bpe(vocabulary: _Vocabulary) -> models.BPE:
 def _merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     """Every way to make a piece of two, the pieces with the highest scores first."""
     rank = {name: token_id for token_id, name in enumerate(vocabulary.names)}
-    mergeable = {p.name: p for p in vocabulary.pieces.values() if p.kind == Kind.NORMAL}
+    mergeable = {p.name: p for p in vocabulary.pieces.values() if p.kind == PieceKind.NORMAL}
     merges = []
     for name, piece in mergeable.items():
         halves = ((name[:end], name[end:]) for end in range(1, len(name)))
@@ -247,14 +247,14 @@ def _merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     return [(left, right) for *_, left, right in sorted(merges)]
 
 
-def _normalizer(spelling: Spelling, own: Sequence[str]) -> normalizers.Normalizer:
+def _normalizer(spelling: TextNormalization, user_symbols: Sequence[str]) -> normalizers.Normalizer:
     """own: symbols that are looked for in normalised text, after being normalised themselves: which
     must not put a space before them.
     """
     space = SPACE if spelling.escapes_spaces else " "
     steps: list[Any] = []
     if spelling.charsmap:
-        steps.append(_precompiled(spelling.charsmap))
+        steps.append(_precompiled_rules(spelling.charsmap))
     if spelling.trims:
         steps += [
             normalizers.Replace(Regex(r"\A +"), ""),
@@ -262,8 +262,8 @@ def _normalizer(spelling: Spelling, own: Sequence[str]) -> normalizers.Normalize
             normalizers.Replace(Regex(rf"[ {space}]+\z"), ""),
         ]
     if spelling.adds_space:
-        symbols = "|".join(map(re.escape, own))
-        other = rf"(?!(?:{symbols})\z)" if own else ""
+        symbols = "|".join(map(re.escape, user_symbols))
+        other = rf"(?!(?:{symbols})\z)" if user_symbols else ""
         place = r"(?<=[\s\S])\z" if spelling.space_is_suffix else r"\A(?=[\s\S])" + other
         steps.append(normalizers.Replace(Regex(place), space))
     if spelling.escapes_spaces:
@@ -271,14 +271,14 @@ def _normalizer(spelling: Spelling, own: Sequence[str]) -> normalizers.Normalize
     return normalizers.Sequence(steps)
 
 
-def _precompiled(charsmap: bytes) -> normalizers.Normalizer:
+def _precompiled_rules(charsmap: bytes) -> normalizers.Normalizer:
     try:
         return normalizers.Precompiled(charsmap)
     except Exception as error:  # the library raises bare Exception
         raise TokenizerError([f"normalisation rules cannot be read: {error}"]) from None
 
 
-def _guarded(vocabulary: _Vocabulary) -> list[str]:
+def _guard_special_tokens(vocabulary: _Vocabulary) -> list[str]:
     """Patterns before whose end a text is cut, so that none of it becomes a special piece or a
     byte: where no piece reaches across, if there is such a place.
     """
@@ -290,24 +290,24 @@ def _guarded(vocabulary: _Vocabulary) -> list[str]:
     }
     special = {*vocabulary.special}
     names = [name for name in vocabulary.names if name in special and len(name) > 1]
-    known = {name for name, piece in vocabulary.pieces.items() if piece.is_text}
-    patterns = [_cut(name, pairs, known) for name in names if not name.startswith(_HOLE)]
+    texts = {name for name, piece in vocabulary.pieces.items() if piece.is_text}
+    patterns = [_cut(name, pairs, texts) for name in names if not name.startswith(_HOLE)]
     if vocabulary.source.has_bytes:
         patterns.append("<(?=0x[0-9A-F]{2}>)")
     return patterns
 
 
-def _cut(name: str, pairs: set[str], known: set[str]) -> str:
+def _cut(name: str, pairs: set[str], texts: set[str]) -> str:
     """Not between two unknown characters, which are one unknown token together."""
     places = range(1, len(name))
     free = (
-        i for i in places if name[i - 1 : i + 1] not in pairs and {*name[i - 1 : i + 1]} & known
+        i for i in places if name[i - 1 : i + 1] not in pairs and {*name[i - 1 : i + 1]} & texts
     )
     place = next(free, 1)
     return f"{re.escape(name[:place])}(?={re.escape(name[place:])})"
 
 
-def _decoder(source: Pieces, has_foreign: bool) -> decoders.Decoder:
+def _decoder(source: SentencePieceModel, has_foreign: bool) -> decoders.Decoder:
     spelling = source.spelling
     steps: list[Any] = []
     if has_foreign:
@@ -324,5 +324,5 @@ def _decoder(source: Pieces, has_foreign: bool) -> decoders.Decoder:
     return decoders.Sequence(steps)
 
 
-def _added(name: str) -> AddedToken:
+def _special_token(name: str) -> AddedToken:
     return AddedToken(name, special=True, normalized=False)

@@ -30,8 +30,8 @@ class Rotary(NamedTuple):
     @property
     def options(self) -> dict[str, object]:
         """Return the options in the form of our configurations."""
-        found = {"rotary_frequencies": self.frequencies, "rotary_magnitude": self.magnitude}
-        return {"imported": found}
+        imported = {"rotary_frequencies": self.frequencies, "rotary_magnitude": self.magnitude}
+        return {"imported": imported}
 
 
 class Scaling(NamedTuple):
@@ -78,11 +78,11 @@ def read_rotary(
     original = config.integer("original_max_position_embeddings", original)
     try:
         with np.errstate(all="ignore"):  # our configuration refuses what is not finite
-            found = scale(Scaling(rope, plain, theta, context_length, original))
+            scaled = scale(Scaling(rope, plain, theta, context_length, original))
     except (ArithmeticError, ValueError) as error:
         rope.problems.append(f"{rope.file}: cannot be computed: {error}")
-        found = plain, 1.0
-    frequencies, magnitude = found
+        scaled = plain, 1.0
+    frequencies, magnitude = scaled
     return Rotary((*map(float, frequencies),), magnitude)
 
 
@@ -243,11 +243,11 @@ def _ropes(config: Options) -> Iterator[dict[str, Any]]:
         rope = config.values.get(name)
         if isinstance(rope, dict):
             config.values[name] = rope = dict(rope)
-            yield from _copied(rope)
+            yield from _copy_sections(rope)
             yield rope
 
 
-def _copied(rope: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _copy_sections(rope: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for kind, inner in rope.items():
         if isinstance(inner, dict):
             rope[kind] = dict(inner)

@@ -1,30 +1,24 @@
-"""Tokenizers of pieces (WordPiece, Devlin et al. 2019; sentencepiece) and of words, and chat
-templates.
-"""
+"""Tokenizers of pieces: WordPiece (Devlin et al. 2019) and sentencepiece."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from export.readers.common.pieces import (
-    SPACE,
-    Kind,
-    Order,
-    Piece,
-    Pieces,
-    Spelling,
+    ModelPiece,
+    PieceKind,
+    PieceOrder,
+    SentencePieceModel,
+    TextNormalization,
     TokenizerError,
-    check_names,
     tokenizer_from_pieces,
 )
-from models.data.tokenizer import BEYOND
-from models.files import read_file
 
 UNKNOWN = "[UNK]"
+_UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType
 
 
 def tokenizer_from_word_pieces(
@@ -53,112 +47,16 @@ def tokenizer_from_word_pieces(
     return tokenizer.to_str().encode()
 
 
-DEFAULT, TOOLS = "default", "tool_use"
-
-
-def merge_templates(templates: Mapping[str, str], notes: list[str]) -> str | None:
-    """Return one template that is "tool_use" in chats with tools and "default" in others, as
-    `transformers` chooses between them. Other templates are left out, with a note.
-    """
-    others = sorted(templates.keys() - {DEFAULT, TOOLS})
-    if others:
-        notes.append(f"chat templates are left out: {', '.join(others)}")
-    usual, for_tools = (templates.get(name) for name in (DEFAULT, TOOLS))
-    if for_tools is None or usual is None or for_tools == usual:
-        return usual if for_tools is None else for_tools
-    # A plus keeps the white space beside a tag, which Jinja would remove with `trim_blocks` and
-    # `lstrip_blocks`. Of each template it drops one newline at the end.
-    first, second = for_tools.removesuffix("\n"), usual.removesuffix("\n")
-    return f"{{% if tools +%}}{first}{{%+ else +%}}{second}{{%+ endif %}}"
-
-
-_GOES_ON = "@@"
-_END = "</w>"
-
-
-def tokenizer_from_words(
-    words: Sequence[str], unknown: str, special: Sequence[str], codes: str | None = None
-) -> bytes:
-    """`tokenizer.json` of words in the order of their ids. Raises TokenizerError.
-
-    codes: the text of a file of BPE codes, which cut words that are written whole; without them
-    words are cut where a text has them cut, as "wor@@ ld".
-    """
-    check_names(words)
-    special = [*dict.fromkeys((unknown, *special))]
-    if missing := [name for name in special if name not in words]:
-        raise TokenizerError([f"there is no token {missing[0]!r}"])
-    names = [word if word in special else _name(word) for word in words]
-    if codes is None:
-        tokenizer = Tokenizer(models.WordLevel(_ids(names), unknown))
-        tokenizer.normalizer = _ends_of_words()
-    else:
-        tokenizer = Tokenizer(_bpe(names, unknown, codes))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.decoder = decoders.BPEDecoder(_END)
-    tokens = [AddedToken(name, special=True, normalized=False) for name in special]
-    tokenizer.add_special_tokens(tokens)
-    return tokenizer.to_str().encode()
-
-
-def _name(word: str) -> str:
-    goes_on = word.endswith(_GOES_ON) and word != _GOES_ON
-    return word.removesuffix(_GOES_ON) if goes_on else word + _END
-
-
-def _ids(names: Iterable[str]) -> dict[str, int]:
-    ids: dict[str, int] = {}
-    for token_id, name in enumerate(names):
-        if ids.setdefault(name, token_id) != token_id:
-            raise TokenizerError([f"two tokens are called {name!r}"])
-    return ids
-
-
-def _ends_of_words() -> normalizers.Normalizer:
-    return normalizers.Sequence(
-        [
-            normalizers.Replace(Regex(r"(?<=\S)(?=\s|\z)"), _END),
-            normalizers.Replace(Regex(rf"(?<=\S){_GOES_ON}{_END}"), ""),
-        ]
-    )
-
-
-def _bpe(names: Sequence[str], unknown: str, codes: str) -> models.BPE:
-    """Steps between the parts that are no tokens of the model come after those that are."""
-    merges = _merges(codes)
-    steps = dict.fromkeys(part for pair in merges for part in (*pair, "".join(pair)))
-    known = {*names}
-    ids = _ids([*names, BEYOND, *(step for step in steps if step not in known)])
-    return models.BPE(vocab=ids, merges=merges, unk_token=unknown, end_of_word_suffix=_END)
-
-
-def _merges(codes: str) -> list[tuple[str, str]]:
-    """Read codes of subword-nmt from version 0.2 on, or of fastBPE, with a count in each line."""
-    merges = []
-    for number, line in enumerate(codes.split("\n"), 1):
-        if not line.strip() or line.startswith("#version"):
-            continue
-        match line.strip("\r ").split(" "):
-            case [left, right] | [left, right, _] if _END not in (left, right):
-                merges.append((left, right))
-            case _:
-                raise TokenizerError([f"line {number} of the BPE codes is {line[:60]!r}"])
-    return list(dict.fromkeys(merges))
-
-
-_UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType
-
-
-def tokenizer_from_sentencepiece(model: bytes, order: Order | None = None) -> bytes:
-    """`tokenizer.json` of a model file; ids as they are in it, unless ordered otherwise.
+def tokenizer_from_sentencepiece(model: bytes, order: PieceOrder | None = None) -> bytes:
+    """Return `tokenizer.json` of a model file; ids as they are in it, unless ordered otherwise.
 
     Raises TokenizerError.
     """
-    return tokenizer_from_pieces(read_pieces(model), order or Order())
+    return tokenizer_from_pieces(read_pieces(model), order or PieceOrder())
 
 
-def read_pieces(model: bytes) -> Pieces:
-    """Raises TokenizerError."""
+def read_pieces(model: bytes) -> SentencePieceModel:
+    """Raise TokenizerError."""
     file_format: Any = sentencepiece_model_pb2  # its classes are made at run time
     proto = file_format.ModelProto()
     try:
@@ -174,11 +72,11 @@ def read_pieces(model: bytes) -> Pieces:
     if not all(isinstance(p.piece, str) and isfinite(p.score) for p in proto.pieces):
         raise TokenizerError(["not a sentencepiece model: it has pieces that are no text"])
     _check_rules(normalizer)
-    return Pieces(
-        [Piece(piece.piece, piece.score, Kind(piece.type)) for piece in proto.pieces],
+    return SentencePieceModel(
+        [ModelPiece(piece.piece, piece.score, PieceKind(piece.type)) for piece in proto.pieces],
         is_bpe=trainer.model_type == _BPE,
         has_bytes=trainer.byte_fallback,
-        spelling=Spelling(
+        spelling=TextNormalization(
             charsmap=normalizer.precompiled_charsmap,
             adds_space=normalizer.add_dummy_prefix,
             space_is_suffix=trainer.treat_whitespace_as_suffix,
@@ -189,7 +87,7 @@ def read_pieces(model: bytes) -> Pieces:
 
 
 def _check_rules(normalizer: Any) -> None:
-    """Raises TokenizerError for normalisation rules that sentencepiece itself cannot read."""
+    """Raise TokenizerError for normalisation rules that sentencepiece itself cannot read."""
     try:
         SentencePieceNormalizer(normalizer_spec=normalizer).normalize("a")
     except RuntimeError as error:
@@ -201,74 +99,15 @@ def read_piece_ids(model: bytes) -> dict[str, int]:
     return {piece.name: i for i, piece in enumerate(read_pieces(model).pieces)}
 
 
-def fairseq_order(model: bytes, appended: Sequence[str] = ()) -> Order:
+def fairseq_order(model: bytes, appended: Sequence[str] = ()) -> PieceOrder:
     """Return the ids that fairseq gives the pieces of a file (mBART, NLLB, XLM-R): four special
     tokens, then the pieces of text.
     """
     special = ("<s>", "<pad>", "</s>", "<unk>")
     names = [
-        p.name for p in read_pieces(model).pieces if p.kind not in {Kind.CONTROL, Kind.UNKNOWN}
+        p.name
+        for p in read_pieces(model).pieces
+        if p.kind not in {PieceKind.CONTROL, PieceKind.UNKNOWN}
     ]
     ids = {name: token_id for token_id, name in enumerate((*special, *names))}
-    return Order(ids, special, appended, unknown="<unk>")
-
-
-PIECES = ("*.spm", "*.model")
-CODES = ("bpecodes*", "*codes", "code", "*.bpe")
-
-
-def tokenizer_from_vocabulary(
-    words: Sequence[str],
-    special: Sequence[str],
-    unknown: str,
-    folder: Path,
-    side: str,
-    problems: list[str],
-) -> bytes | None:
-    """`tokenizer.json` of `words`, in the order of their ids; None, and problems, if there is none.
-
-    special: those of the words that are no text. side: "source" or "target", which a file's name
-    begins with where each side has its own.
-    """
-    try:
-        if any(word.startswith(SPACE) for word in words):
-            return _of_pieces(words, special, unknown, folder, side)
-        codes = _beside(folder, CODES, side) if any(w.endswith("@@") for w in words) else None
-        text = None if codes is None else _read(codes).decode("utf-8")
-        return tokenizer_from_words(words, unknown, special, text)
-    except TokenizerError as error:
-        problems += [f"the {side}'s vocabulary: {problem}" for problem in error.problems]
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"the {side}'s vocabulary: what lies beside it cannot be read: {error}")
-    return None
-
-
-def _of_pieces(
-    words: Sequence[str], special: Sequence[str], unknown: str, folder: Path, side: str
-) -> bytes:
-    path = _beside(folder, PIECES, side)
-    if path is None:
-        expected = f"{side}.spm" if side else "source.spm"
-        raise TokenizerError([f"it is of sentencepiece: its model is missing ({expected})"])
-    ids = {word: token_id for token_id, word in enumerate(words)}
-    return tokenizer_from_sentencepiece(
-        _read(path), Order(ids=ids, special=special, unknown=unknown)
-    )
-
-
-def _beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:
-    """Return the side's own file, or the only one."""
-    found = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
-    found = sorted(set(found))
-    own = [path for path in found if path.name.startswith(side)]
-    if not own and len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise TokenizerError([f"which of {names} is it cut by? (one must begin with {side!r})"])
-    return next(iter(own or found), None)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise TokenizerError([f"{path.name} cannot be read: {error.strerror}"]) from None
+    return PieceOrder(ids, special, appended, unknown="<unk>")

@@ -247,12 +247,12 @@ def _read_checked(stream: IO[bytes], forbidden: dict[str, None]) -> bytes:
 
 
 def _refusal(names: list[str]) -> str:
-    shown = [
+    printable = [
         name if name.isprintable() and len(name) < 200 else ascii(name)[:200]
         for name in names[:MOST_NAMES_SHOWN]
     ]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    listed = ", ".join(shown) + more
+    more = f" and {len(names) - len(printable)} more" if len(names) > len(printable) else ""
+    listed = ", ".join(printable) + more
     return f"it wants to use what is not allowed: {listed}; nothing of it was run"
 
 

@@ -52,7 +52,7 @@ class Architecture:
     @property
     def is_permuted(self) -> bool:
         """Return whether rows of queries and keys are in the order of llama.cpp's rotation."""
-        return self.changed is unpermuted
+        return self.changed is undo_permutation
 
 
 NAMES: Names = {
@@ -107,19 +107,19 @@ MAMBA2: Names = {
 }
 
 
-def unpermuted(options: Options, config: Any) -> Names:
+def undo_permutation(options: Options, config: Any) -> Names:
     """Order queries and keys for Hugging Face's rotation, which turns the first half of a head
     against the second; llama.cpp's turns neighbours (LlamaModel.permute).
     """
     heads = {"query": config.num_heads, "key": config.num_kv_heads}
     names = {f"layers.*.attention.{part}": number for part, number in heads.items()}
     return {
-        ours: TensorReference(str(NAMES[ours]), change=_apart(heads))
+        ours: TensorReference(str(NAMES[ours]), change=_split_pairs(heads))
         for ours, heads in names.items()
     }
 
 
-def _apart(num_heads: int) -> Change:
+def _split_pairs(num_heads: int) -> Change:
     def change(weight: Array) -> Array:
         """[heads * head_dim, ...]"""
         pairs = weight.reshape(num_heads, -1, 2, *weight.shape[1:])
@@ -130,10 +130,10 @@ def _apart(num_heads: int) -> Change:
 
 def experts(config: Any) -> Names:
     """Name the experts of a mixture, which a container takes apart."""
-    found = config.imported.experts if isinstance(config, LlamaConfig) else None
+    mixture = config.imported.experts if isinstance(config, LlamaConfig) else None
     return {
         f"layers.*.feed_forward.experts.{number}.{part}": f"blk.*.ffn_{part}_exps.{number}"
-        for number in range(found.num_experts if found else 0)
+        for number in range(mixture.num_experts if mixture else 0)
         for part in ("gate", "up", "down")
     }
 
@@ -219,7 +219,7 @@ def windows_of_exaone(values: Mapping[str, Any], tensors: Collection[str]) -> di
     return {"sliding_window": values["sliding_window"]}
 
 
-def untruncated(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+def without_truncation(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
     """YaRN's borders lie between pairs in gpt-oss, which its files do not say."""
     scaling = values["rope_scaling"]
     return {"rope_scaling": {**scaling, "truncate": False}} if scaling else {}
@@ -276,7 +276,7 @@ MULTIPLIERS = {  # of Granite
     "residual_scale": "residual_multiplier",
 }
 ARCHITECTURES = {
-    "arcee": Architecture(values={"hidden_act": "relu2"}, changed=unpermuted),
+    "arcee": Architecture(values={"hidden_act": "relu2"}, changed=undo_permutation),
     "bloom": Architecture(also={"layer_norm_epsilon": "rms_norm_eps"}, norm=LAYER_NORM),
     "cohere2": Architecture(
         keys={"logit_scale": "logit_scale"},
@@ -312,7 +312,7 @@ ARCHITECTURES = {
     "gpt-oss": Architecture(
         "gpt_oss",
         keys={**EXPERT_KEYS, "expert_feed_forward_length": "intermediate_size"},
-        derived=untruncated,
+        derived=without_truncation,
         names={
             "layers.*.attention.sinks": "blk.*.attn_sinks.weight",
             "layers.*.feed_forward_norm": "blk.*.post_attention_norm",
@@ -328,9 +328,9 @@ ARCHITECTURES = {
         also={"layer_norm_eps": "rms_norm_eps"},
         norm=LAYER_NORM,
     ),
-    "granite": Architecture(keys=MULTIPLIERS, changed=unpermuted),
+    "granite": Architecture(keys=MULTIPLIERS, changed=undo_permutation),
     "hunyuan-dense": Architecture("hunyuan_v1_dense"),
-    "llama": Architecture(keys=EXPERT_KEYS, changed=unpermuted),
+    "llama": Architecture(keys=EXPERT_KEYS, changed=undo_permutation),
     "mamba": Architecture(
         keys={**SSM_KEYS, "ssm.time_step_rank": "time_step_rank"},
         also={"layer_norm_epsilon": "rms_norm_eps"},
@@ -346,7 +346,7 @@ ARCHITECTURES = {
         changed=as_mamba2,
     ),
     "olmo": Architecture(
-        keys={"attention.clamp_kqv": "clip_qkv"}, norm=LAYER_NORM, changed=unpermuted
+        keys={"attention.clamp_kqv": "clip_qkv"}, norm=LAYER_NORM, changed=undo_permutation
     ),
     "olmo2": Architecture(derived=rotations_of_olmo, names=SANDWICH),
     "phi2": Architecture(
@@ -365,7 +365,7 @@ ARCHITECTURES = {
         keys={**EXPERT_KEYS, "expert_feed_forward_length": "moe_intermediate_size"},
     ),
     "seed_oss": Architecture(names={"layers.*.feed_forward_norm": "blk.*.post_attention_norm"}),
-    "smollm3": Architecture(changed=unpermuted),
+    "smollm3": Architecture(changed=undo_permutation),
     "stablelm": Architecture(
         keys={"use_parallel_residual": "use_parallel_residual"},
         also={"layer_norm_eps": "rms_norm_eps"},

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
-from gguf.constants import GGMLQuantizationType as Kind
+from gguf.constants import GGML_QUANT_SIZES, GGUFValueType
+from gguf.constants import GGMLQuantizationType as TensorType
 from gguf.quants import dequantize
 
 from export.readers.common.cursor import Cursor, MalformedFile
@@ -56,7 +56,7 @@ class Tensor:
     data: uint8 [rows, bytes of a row], mapped.
     """
 
-    kind: Kind
+    kind: TensorType
     shape: tuple[int, ...]
     data: Array
 
@@ -68,19 +68,18 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Container:
+class GGUFContainer:
     """fields: values by key: numbers, strings, lists of strings and arrays of numbers."""
 
     path: Path
     fields: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
-    @property
-    def stored(self) -> dict[str, Stored]:
+    def stored_tensors(self) -> dict[str, Stored]:
         """Return all tensors, read as fp32, and each expert of a layer as one of its own."""
         parts = [_experts_apart(*item) for item in self.tensors.items()]
-        tensors = {name: each for part in parts for name, each in part.items()}
-        return {name: Stored("F32", each.shape, each.read) for name, each in tensors.items()}
+        tensors = {name: tensor for part in parts for name, tensor in part.items()}
+        return {name: Stored("F32", tensor.shape, tensor.read) for name, tensor in tensors.items()}
 
 
 def _experts_apart(name: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -106,8 +105,8 @@ class _TensorInfo:
     offset: int  # from the beginning of all data
 
 
-def read_container(path: Path) -> Container:
-    """Raises CheckpointError with all that is wrong."""
+def read_container(path: Path) -> GGUFContainer:
+    """Raise CheckpointError with all that is wrong."""
     try:
         memory = np.memmap(path, np.uint8, mode="r")
     except (OSError, ValueError) as error:
@@ -123,7 +122,7 @@ def read_container(path: Path) -> Container:
     tensors = _place(infos, memory, _data_start(cursor.offset, fields, problems), problems)
     if problems:
         raise CheckpointError(path, problems)
-    return Container(path, fields, tensors)
+    return GGUFContainer(path, fields, tensors)
 
 
 class _Cursor(Cursor):
@@ -148,11 +147,11 @@ class _Cursor(Cursor):
             end = begin + LENGTH.unpack_from(self._bytes, start)[0]
             if end <= len(self.memory):
                 self.offset = end
-                return _decoded(self._bytes[begin:end], start)
-        return _decoded(memoryview(self.bytes(self.number("<u8"))), start)
+                return _decode(self._bytes[begin:end], start)
+        return _decode(memoryview(self.bytes(self.number("<u8"))), start)
 
 
-def _decoded(data: memoryview, start: int) -> str:
+def _decode(data: memoryview, start: int) -> str:
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError:
@@ -244,7 +243,7 @@ def _place(
             beyond.append(info.name)
             continue
         data = memory[first:last].reshape(num_rows, size)
-        tensors[info.name] = Tensor(GGMLQuantizationType(info.kind), shape, data)
+        tensors[info.name] = Tensor(TensorType(info.kind), shape, data)
     if beyond:
         problems.append(
             f"is cut short or damaged: it ends at byte {len(memory)}, before the data of"
@@ -256,7 +255,7 @@ def _place(
 def _row_bytes(info: _TensorInfo, problems: list[str]) -> int | None:
     """Bytes of the fastest axis; None with a problem where the tensor cannot be read."""
     try:
-        kind = GGMLQuantizationType(info.kind)
+        kind = TensorType(info.kind)
     except ValueError:
         problems.append(f"{info.name}: has the unknown tensor type {info.kind}")
         return None
@@ -277,15 +276,33 @@ def shorten_list(names: list[str]) -> str:
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-FLOATS = frozenset({Kind.F32, Kind.F16, Kind.BF16})
+FLOATS = frozenset({TensorType.F32, TensorType.F16, TensorType.BF16})
 # Up to 16 levels at equal distances: a scale and an offset for 32 weights, or for 16 (Q2_K, Q3_K).
-FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q3_K, Kind.Q2_K})
-EIGHT_BITS = frozenset({Kind.Q8_0, Kind.Q5_0, Kind.Q5_1, Kind.Q5_K, Kind.Q6_K})
-UNEVEN = frozenset({Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4})  # 16 levels at other distances
+FOUR_BITS = frozenset(
+    {
+        TensorType.Q4_0,
+        TensorType.Q4_1,
+        TensorType.Q4_K,
+        TensorType.Q3_K,
+        TensorType.Q2_K,
+    }
+)
+EIGHT_BITS = frozenset(
+    {
+        TensorType.Q8_0,
+        TensorType.Q5_0,
+        TensorType.Q5_1,
+        TensorType.Q5_K,
+        TensorType.Q6_K,
+    }
+)
+UNEVEN = frozenset(
+    {TensorType.IQ4_NL, TensorType.IQ4_XS, TensorType.MXFP4}
+)  # 16 levels at other distances
 READABLE = FLOATS | FOUR_BITS | EIGHT_BITS | UNEVEN
 
 
-def count_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
+def count_bits(kinds: Iterable[TensorType]) -> Literal[4, 8] | None:
     """Return the number of bits that keeps matrices of these kinds: 4 for levels at equal
     distances, else 8.
     """

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.byte_level import SPLITTINGS
+from export.readers.common.byte_level import PRE_TOKENIZATIONS
+from export.readers.common.chat_templates import DEFAULT, merge_templates
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
-from export.readers.common.tokenizers import DEFAULT, merge_templates
 from export.readers.gguf.architectures import ARCHITECTURES
 from export.readers.gguf.container import Tensor
 from models.conventions import Conventions
@@ -73,8 +73,8 @@ def configuration(
     `problems`.
     """
     num_layers = metadata.integer(f"{name}.block_count")
-    if num_layers != (found := num_blocks(tensors)):
-        problems.append(f"{name}.block_count is {num_layers}, and {found} blocks have tensors")
+    if num_layers != (blocks := num_blocks(tensors)):
+        problems.append(f"{name}.block_count is {num_layers}, and {blocks} blocks have tensors")
     _refuse_what_differs(name, metadata)
     kind = ARCHITECTURES[name]
     values = {
@@ -139,7 +139,7 @@ def _head_sizes(name: str, metadata: Options, values: Mapping[str, Any]) -> dict
     is_wide = values["num_hidden_layers"] == ARCHITECTURES[name].wide_blocks
     return {
         "head_dim": head_dim,
-        "partial_rotary_factor": _rotated(name, metadata, head_dim),
+        "partial_rotary_factor": _read_rotated_part(name, metadata, head_dim),
         "query_pre_attn_scalar": whole if is_wide else head_dim,
     }
 
@@ -209,7 +209,7 @@ def _is_sentencepiece(metadata: Options) -> bool:
 
 
 def _begins_with_bos(metadata: Options) -> bool:
-    splitting = SPLITTINGS.get(metadata.word("tokenizer.ggml.pre", ""))
+    splitting = PRE_TOKENIZATIONS.get(metadata.word("tokenizer.ggml.pre", ""))
     return _is_sentencepiece(metadata) or (splitting is not None and splitting.begins_with_bos)
 
 
@@ -218,9 +218,9 @@ def _stop_ids(metadata: Options) -> tuple[int, ...]:
     tokens = metadata.words("tokenizer.ggml.tokens")
     kinds = metadata.get("tokenizer.ggml.token_type", ())
     is_harmony = {*tokens} >= OF_HARMONY
-    known = END_TOKENS | OF_HARMONY if is_harmony else END_TOKENS
+    ends_of_texts = END_TOKENS | OF_HARMONY if is_harmony else END_TOKENS
     pairs = enumerate(zip(tokens, kinds, strict=False))
-    ends = [i for i, (token, kind) in pairs if kind == CONTROL and token in known]
+    ends = [i for i, (token, kind) in pairs if kind == CONTROL and token in ends_of_texts]
     not_last = {i for i, token in enumerate(tokens) if is_harmony and token == "<|end|>"}
     return tuple(dict.fromkeys(i for i in (*named, *ends) if i is not None and i not in not_last))
 
@@ -246,14 +246,14 @@ def _vocab_size(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _head_dim(name: str, metadata: Options, default: int) -> int:
-    keys = [f"{name}.attention.{each}_length" for each in ("key", "value")]
+    keys = [f"{name}.attention.{part}_length" for part in ("key", "value")]
     sizes = {metadata.integer(key) for key in keys if key in metadata}
     if len(sizes) > 1:
         metadata.refuse(keys[0], f"differs from {keys[1]}")
     return min(sizes, default=default)
 
 
-def _rotated(name: str, metadata: Options, head_dim: int) -> float | None:
+def _read_rotated_part(name: str, metadata: Options, head_dim: int) -> float | None:
     """Return the part of a head that rotates; None for all of it. Others are refused where the rows
     of weights are permuted, as these permutations are of whole heads.
     """
@@ -288,14 +288,14 @@ def _scaling(
         return {"rope_type": "linear", "factor": factor}
     if kind != "yarn":
         metadata.refuse(f"{key}.type")
-    found = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+    scaling = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
     for end in ("fast", "slow"):
         if (beta := metadata.get(f"{key}.yarn_beta_{end}")) is not None:
-            found[f"beta_{end}"] = beta
+            scaling[f"beta_{end}"] = beta
     if f"{key}.attn_factor" in metadata:
         sharpness = 1 + 0.1 * math.log(max(factor, 1.0))
-        found["attention_factor"] = metadata.number(f"{key}.attn_factor") * sharpness
-    return found
+        scaling["attention_factor"] = metadata.number(f"{key}.attn_factor") * sharpness
+    return scaling
 
 
 def _by_divisors(
@@ -321,4 +321,4 @@ _IN_BLOCK = re.compile(r"blk\.(\d+)\.\w+\.(weight|bias)")
 
 def num_blocks(names: Collection[str]) -> int:
     """Return the number of layers that have tensors."""
-    return len({found[1] for name in names if (found := _IN_BLOCK.fullmatch(name))})
+    return len({match[1] for name in names if (match := _IN_BLOCK.fullmatch(name))})

@@ -12,10 +12,10 @@ import numpy as np
 
 from export.readers.common.checkpoint_files import add_notes, checkpoint_files, write_card
 from export.readers.common.decoders.families import FAMILIES
+from export.readers.common.language_model_shapes import language_model_shapes
 from export.readers.common.options import Options, unused_notes
 from export.readers.common.rope import limit_context
-from export.readers.common.shapes import language_model_shapes
-from export.readers.common.weights import Computed, Table, Tensors, read_weights
+from export.readers.common.weights import Computed, StoredTensors, Table, read_weights
 from export.readers.gguf.architectures import (
     ARCHITECTURES,
     FUSED,
@@ -24,7 +24,7 @@ from export.readers.gguf.architectures import (
     Architecture,
     experts,
 )
-from export.readers.gguf.container import MAGIC, Container, count_bits, read_container
+from export.readers.gguf.container import MAGIC, GGUFContainer, count_bits, read_container
 from export.readers.gguf.metadata import ROPE_TABLES, WITHOUT_EFFECT, configuration, conventions
 from export.readers.gguf.tokenizer import tokenizer_from_gguf
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
@@ -55,8 +55,8 @@ def read_checkpoint(path: Path, context_length: int | None = None) -> Checkpoint
     if metadata.get("split.count", 1) != 1:
         metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
     if name not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        metadata.refuse("general.architecture", f"is not supported; {known} are")
+        names = ", ".join(ARCHITECTURES)
+        metadata.refuse("general.architecture", f"is not supported; {names} are")
     if problems:
         raise CheckpointError(path, problems)
     values = configuration(name, metadata, container.tensors, problems)
@@ -73,16 +73,18 @@ def read_checkpoint(path: Path, context_length: int | None = None) -> Checkpoint
     return add_notes(checkpoint, [*notes, *unused_notes(metadata, WITHOUT_EFFECT)])
 
 
-def _bits(container: Container) -> Literal[4, 8] | None:
+def _bits(container: GGUFContainer) -> Literal[4, 8] | None:
     """Return the number of bits of the layers' matrices; embedding tables have 8 or more."""
     layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
     return count_bits([tensor.kind for tensor in layers if len(tensor.shape) >= 2])
 
 
-def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
+def _model(
+    container: GGUFContainer, options: Options, kind: Architecture
+) -> tuple[AnyConfig, Arrays]:
     """Read it; options in Hugging Face's words go through the reader of their families."""
     problems, family = options.problems, FAMILIES[options.word("model_type")]
-    tensors = Tensors(container.stored, problems)
+    tensors = StoredTensors(container.stored_tensors(), problems)
     try:
         config: Any = parse_config(family.configure(options))
     except ModelConfigError as error:
@@ -91,12 +93,12 @@ def _model(container: Container, options: Options, kind: Architecture) -> tuple[
     if not math.isclose(config.norm_epsilon, epsilon, rel_tol=1e-6):  # of OLMo 1
         problems.append(f"attention.{kind.norm} {epsilon} must be {config.norm_epsilon}")
     theirs = family.table(options, config)
-    made = {ours: entry for ours, entry in theirs.names.items() if isinstance(entry, Computed)}
+    computed = {ours: entry for ours, entry in theirs.names.items() if isinstance(entry, Computed)}
     fused = FUSED_NAMES if FUSED in tensors else {}
-    special = {**made, **kind.names, **kind.changed(options, config), **experts(config)}
+    special = {**computed, **kind.names, **kind.changed(options, config), **experts(config)}
     table = Table({**NAMES, **fused, **special}, theirs.changes, ignored=ROPE_TABLES)
     weights = read_weights(language_model_shapes(config), table, tensors)
-    tensors.finish()
+    tensors.refuse_unused()
     if problems:
         raise CheckpointError(container.path, problems)
     return config, Arrays(weights)
@@ -106,7 +108,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def file_card(container: Container) -> bytes:
+def file_card(container: GGUFContainer) -> bytes:
     """Write name, kind, licence and types of tensors in Markdown, as far as the file says them."""
     path, fields = container.path, container.fields
     kinds = Counter(tensor.kind.name for tensor in container.tensors.values())

@@ -8,11 +8,11 @@ from tokenizers import AddedToken, Tokenizer
 
 from export.readers.common.byte_level import byte_level_bpe
 from export.readers.common.pieces import (
-    Kind,
-    Order,
-    Piece,
-    Pieces,
-    Spelling,
+    ModelPiece,
+    PieceKind,
+    PieceOrder,
+    SentencePieceModel,
+    TextNormalization,
     TokenizerError,
     tokenizer_from_pieces,
 )
@@ -21,7 +21,7 @@ _PREFIX = "tokenizer.ggml."
 
 
 def tokenizer_from_gguf(fields: Mapping[str, Any], problems: list[str]) -> bytes | None:
-    """`tokenizer.json` from a file's metadata by key; None if there are problems."""
+    """Return `tokenizer.json` from a file's metadata by key; None if there are problems."""
     try:
         return _tokenizer(_Fields(fields))
     except TokenizerError as error:
@@ -48,13 +48,13 @@ class _Fields:
         return self._list("merges", str)
 
     @property
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[PieceKind]:
         if "token_type" not in self._fields:
-            return [Kind.NORMAL] * len(self.tokens)
+            return [PieceKind.NORMAL] * len(self.tokens)
         values = self._numbers("token_type")
-        if wrong := {*values} - {*Kind}:
+        if wrong := {*values} - {*PieceKind}:
             raise TokenizerError([f"there is no token_type {min(wrong):g}"])
-        return [Kind(int(value)) for value in values]
+        return [PieceKind(int(value)) for value in values]
 
     @property
     def scores(self) -> list[float]:
@@ -66,7 +66,9 @@ class _Fields:
 
         None if a token's kind says which it is.
         """
-        token_id = self._fields.get("unknown_token_id", None if Kind.UNKNOWN in self.kinds else 0)
+        token_id = self._fields.get(
+            "unknown_token_id", None if PieceKind.UNKNOWN in self.kinds else 0
+        )
         if token_id is None:
             return None
         if not isinstance(token_id, int) or not 0 <= token_id < len(self.tokens):
@@ -114,10 +116,10 @@ def _tokenizer(fields: _Fields) -> bytes:
 def _sentencepiece(fields: _Fields) -> bytes:
     kinds = fields.kinds
     rows = zip(fields.tokens, fields.scores, kinds, strict=True)
-    spelling = Spelling(adds_space=fields.flag("add_space_prefix", True), trims=False)
-    pieces = [Piece(*row) for row in rows]
-    source = Pieces(pieces, True, Kind.BYTE in kinds, spelling)
-    return tokenizer_from_pieces(source, Order(unknown=fields.unknown))
+    spelling = TextNormalization(adds_space=fields.flag("add_space_prefix", True), trims=False)
+    pieces = [ModelPiece(*row) for row in rows]
+    source = SentencePieceModel(pieces, True, PieceKind.BYTE in kinds, spelling)
+    return tokenizer_from_pieces(source, PieceOrder(unknown=fields.unknown))
 
 
 def _byte_level(fields: _Fields) -> bytes:
@@ -130,10 +132,14 @@ def _byte_level(fields: _Fields) -> bytes:
     return tokenizer.to_str().encode()
 
 
-def _add(tokenizer: Tokenizer, tokens: Sequence[str], kinds: Sequence[Kind]) -> None:
+def _add(tokenizer: Tokenizer, tokens: Sequence[str], kinds: Sequence[PieceKind]) -> None:
     """Tokens that are found in a text before all others."""
     rows = list(zip(tokens, kinds, strict=True))
-    special = [token for token, kind in rows if kind in {Kind.CONTROL, Kind.UNKNOWN, Kind.UNUSED}]
-    own = [token for token, kind in rows if kind == Kind.USER_DEFINED]
+    special = [
+        token
+        for token, kind in rows
+        if kind in {PieceKind.CONTROL, PieceKind.UNKNOWN, PieceKind.UNUSED}
+    ]
+    user_defined = [token for token, kind in rows if kind == PieceKind.USER_DEFINED]
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in own])
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in user_defined])

@@ -69,11 +69,11 @@ def merge_adapters(folder: Folder, paths: Sequence[Path]) -> None:
     """
     adapters = [_Adapter(path, folder) for path in paths]
     stored = dict(folder.tensors.stored)
-    stored |= _own_output(folder, [name for each in adapters for name in each.names])
+    stored |= _own_output(folder, [name for adapter in adapters for name in adapter.names])
     for adapter in adapters:
-        stored |= adapter.replaced(stored, others=[a for a in adapters if a is not adapter])
+        stored |= adapter.replace_tensors(stored, others=[a for a in adapters if a is not adapter])
     for adapter in adapters:
-        stored |= adapter.added(stored)
+        stored |= adapter.add_products(stored)
     folder.tensors.stored = stored
     for adapter in adapters:
         folder.problems.extend(f"{adapter.name}: {problem}" for problem in adapter.problems)
@@ -90,8 +90,8 @@ def _own_output(folder: Folder, names: Sequence[str]) -> dict[str, Stored]:
     if not tables or kind in ENCODERS or any(name in stored for name in OUTPUTS):
         return {}
     if kind not in LANGUAGE_MODELS:
-        shown = ", ".join(dict.fromkeys(tables))
-        folder.problems.append(f"adapters of shared tables are not supported: {shown}")
+        names_of_tables = ", ".join(dict.fromkeys(tables))
+        folder.problems.append(f"adapters of shared tables are not supported: {names_of_tables}")
         return {}
     table = next((stored[name] for name in stored if TABLE.fullmatch(name)), None)
     return {OUTPUTS[kind == "gpt_neox"]: table} if table else {}
@@ -151,46 +151,48 @@ class _Adapter:
     def _sort(self, name: str, tensor: Stored) -> None:
         if tensor.kind not in FLOATS:
             self.problems.append(f"{name} holds {tensor.kind}, which is not supported")
-        elif found := PART.fullmatch(name):
-            self._parts.setdefault(found[1], {})[found[2]] = tensor
+        elif match := PART.fullmatch(name):
+            self._parts.setdefault(match[1], {})[match[2]] = tensor
         else:
             self._whole[text_name(WRAPPER.sub("", name))] = tensor
 
-    def replaced(
+    def replace_tensors(
         self, stored: Mapping[str, Stored], others: Sequence["_Adapter"]
     ) -> dict[str, Stored]:
         """Return the tensors of the base that it replaces (`modules_to_save`)."""
         if others and self._is_dora:
             self.problems.append(f"{CONFIG_FILE}: use_dora True cannot be merged with others")
-        found = {}
+        replacements = {}
         for name, tensor in self._whole.items():
-            theirs = self._found(name, stored)
+            theirs = self._find_tensor(name, stored)
             if any(name in other.names for other in others):
                 self.problems.append(f"{name} is replaced, and another adapter changes it, too")
             elif theirs and stored[theirs].shape != tensor.shape:
                 self._misfit(name, tensor.shape, stored[theirs].shape)
             elif theirs:
-                found[theirs] = tensor
-        return found
+                replacements[theirs] = tensor
+        return replacements
 
-    def added(self, stored: Mapping[str, Stored]) -> dict[str, Stored]:
+    def add_products(self, stored: Mapping[str, Stored]) -> dict[str, Stored]:
         """Return the tensors of the base to which it adds a product."""
         if not self._parts and not self._whole and not self.problems:
             self.problems.append("has no tensors")
-        found = {}
+        merged_tensors = {}
         for module, parts in self._parts.items():
-            name = self._found(text_name(f"{module}.weight"), stored)
-            if name and (merged := self._merged(module, parts, stored[name])):
-                found[name] = merged
-        return found
+            name = self._find_tensor(text_name(f"{module}.weight"), stored)
+            if name and (merged := self._merge(module, parts, stored[name])):
+                merged_tensors[name] = merged
+        return merged_tensors
 
-    def _found(self, name: str, stored: Mapping[str, Stored]) -> str | None:
+    def _find_tensor(self, name: str, stored: Mapping[str, Stored]) -> str | None:
         """Return the base's name of a tensor; base models are saved without a prefix."""
         inner, wider = name.partition(".")[2], f".{name}"
         if name in stored or inner in stored:
             return name if name in stored else inner
         ends = [
-            each for each in stored if each.endswith(wider) and each.count(".") == wider.count(".")
+            tensor_name
+            for tensor_name in stored
+            if tensor_name.endswith(wider) and tensor_name.count(".") == wider.count(".")
         ]
         if len(ends) != 1:
             self.problems.append(f"{name} is no tensor of the base")
@@ -199,7 +201,7 @@ class _Adapter:
     def _misfit(self, name: str, shape: Sequence[int], expected: Sequence[int]) -> None:
         self.problems.append(f"{name} is of shape {list(shape)}, the base's {list(expected)}")
 
-    def _merged(self, module: str, parts: Mapping[str, Stored], base: Stored) -> Stored | None:
+    def _merge(self, module: str, parts: Mapping[str, Stored], base: Stored) -> Stored | None:
         """Return the base's tensor with the product added. A table of words counts as a layer whose
         input is a token.
         """
@@ -221,7 +223,7 @@ class _Adapter:
             self.problems.append(f"{module} is of rank {down.shape[0]}, {CONFIG_FILE} says {rank}")
         elif magnitude and magnitude.shape != shape[:1]:
             self._misfit(f"{module}.{MAGNITUDE}", magnitude.shape, shape[:1])
-        read = partial(_merged, base, down, up, scale, magnitude, is_transposed)
+        read = partial(_read_merged, base, down, up, scale, magnitude, is_transposed)
         return Stored("F32", base.shape, read)
 
     def _scale(self, module: str) -> tuple[int, float]:
@@ -231,7 +233,7 @@ class _Adapter:
         return rank, alpha / (math.sqrt(divisor) if self._is_rank_stable else divisor)
 
 
-def _merged(
+def _read_merged(
     base: Stored,
     down: Stored,
     up: Stored,

@@ -31,9 +31,9 @@ from export.readers.common.weights import (
     Computed,
     Names,
     Shape,
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     WeightReader,
     apply_change,
     read_weights,
@@ -216,7 +216,7 @@ def _vocabulary_names() -> Names:
     }
 
 
-def _read_output_bias(tensors: Tensors, vocab_size: int) -> WeightReader | None:
+def _read_output_bias(tensors: StoredTensors, vocab_size: int) -> WeightReader | None:
     """Return a reader of the output's bias, [vocab_size], if there is one that is not all zeros."""
     if OUTPUT_BIAS not in tensors:
         return None

@@ -41,7 +41,7 @@ POOLERS = ("gelu", "relu", "tanh")
 
 
 @dataclass(frozen=True)
-class Scores:
+class DisentangledScores:
     """The terms of scores: content to position (c2p), position to content (p2c), or both.
 
     max_distance: what the buckets of offsets reach; None: each has one offset.
@@ -78,7 +78,7 @@ class Scores:
 
 
 def read_deberta(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.config.default_to(**FAMILY.defaults)
     scores = _scores(folder.config, _farthest(folder.config))
     folder.config.only("talking_head", False)
@@ -86,9 +86,9 @@ def read_deberta(folder: Folder) -> Checkpoint:
     keys = {**table, f"{ATTENTION}.pos_proj.weight": (scores.dim, scores.dim)}
     queries = {**table, **_linear(f"{ATTENTION}.pos_q_proj", scores.dim)}
     weights = tuple(f"layers.*.self_attention.{part}.weight" for part in ("query", "key", "value"))
-    own: Names = {
+    special_names: Names = {
         weights: TensorReference(
-            f"{ATTENTION}.in_proj.weight", change=partial(_apart, scores=scores)
+            f"{ATTENTION}.in_proj.weight", change=partial(_split_heads, scores=scores)
         ),
         "layers.*.self_attention.query.bias": TensorReference(
             f"{ATTENTION}.q_bias", change=scale_by(scores.shrinking)
@@ -96,11 +96,11 @@ def read_deberta(folder: Folder) -> Checkpoint:
         "layers.*.self_attention.key.bias": ZEROS,
         "layers.*.self_attention.value.bias": f"{ATTENTION}.v_bias",
     }
-    return _read(folder, scores, {**own, **_positions(scores, keys, queries)})
+    return _read(folder, scores, {**special_names, **_positions(scores, keys, queries)})
 
 
 def read_deberta_v2(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     options = folder.config
     options.default_to(**FAMILY.defaults)
     farthest, buckets = _farthest(options), int(options.number("position_buckets", -1))
@@ -117,7 +117,7 @@ def read_deberta_v2(folder: Folder) -> Checkpoint:
     keys, queries = (
         {**table, **_linear(f"{ATTENTION}.{name}", scores.dim)} for name in (key, query)
     )
-    own: Names = {
+    special_names: Names = {
         "layers.*.self_attention.query": TensorReference(
             f"{ATTENTION}.query_proj", change=scale_by(scores.shrinking)
         ),
@@ -125,8 +125,8 @@ def read_deberta_v2(folder: Folder) -> Checkpoint:
         "layers.*.self_attention.value": f"{ATTENTION}.value_proj",
     }
     convolution, names = _convolution(options, scores.dim)
-    own = {**own, **_positions(scores, keys, queries, epsilon), **names}
-    return _read(folder, scores, own, convolution)
+    special_names = {**special_names, **_positions(scores, keys, queries, epsilon), **names}
+    return _read(folder, scores, special_names, convolution)
 
 
 def _convolution(options: Options, dim: int) -> tuple[dict[str, Any] | None, Names]:
@@ -158,7 +158,10 @@ def _side_by_side(weight: Array) -> Array:
 
 
 def _read(
-    folder: Folder, scores: Scores, own: Names, convolution: dict[str, Any] | None = None
+    folder: Folder,
+    scores: DisentangledScores,
+    special_names: Names,
+    convolution: dict[str, Any] | None = None,
 ) -> Checkpoint:
     options = folder.config
     for name in ("embedding_size", "pooler_hidden_size"):
@@ -171,10 +174,10 @@ def _read(
         folder.tokenizer.only("do_lower_case", False)
     has_positions = options.flag("position_biased_input", True)
     if not has_positions:  # older files have the table all the same
-        folder.tensors.drop(r"(deberta\.)?embeddings\.position_embeddings\.weight")
+        folder.tensors.ignore(r"(deberta\.)?embeddings\.position_embeddings\.weight")
     family = replace(
         FAMILY,
-        own=own,
+        special_names=special_names,
         squashing=options.word("pooler_hidden_act", "gelu"),
         has_positions=has_positions,
         distances=lambda _: scores.section,
@@ -184,26 +187,26 @@ def _read(
 
 
 def _farthest(options: Options) -> int:
-    own = int(options.number("max_relative_positions"))
-    return own if own > 0 else options.integer("max_position_embeddings")
+    farthest = int(options.number("max_relative_positions"))
+    return farthest if farthest > 0 else options.integer("max_position_embeddings")
 
 
-def _scores(options: Options, num_buckets: int) -> Scores:
+def _scores(options: Options, num_buckets: int) -> DisentangledScores:
     if not options.flag("relative_attention", False):
         options.refuse("relative_attention", "must be true")
-    found = options.get("pos_att_type", "")
-    terms = _words(found) if isinstance(found, str) else options.words("pos_att_type")
+    kinds = options.get("pos_att_type", "")
+    terms = _words(kinds) if isinstance(kinds, str) else options.words("pos_att_type")
     if sorted(terms) not in (["c2p"], ["p2c"], ["c2p", "p2c"]):
         options.refuse("pos_att_type", "must be c2p, p2c or both")
     dim, num_heads = (options.integer(name) for name in ("hidden_size", "num_attention_heads"))
-    return Scores(dim, num_heads, tuple(terms), num_buckets)
+    return DisentangledScores(dim, num_heads, tuple(terms), num_buckets)
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.lower().split("|"))
 
 
-def _table(scores: Scores) -> dict[str, Shape]:
+def _table(scores: DisentangledScores) -> dict[str, Shape]:
     """Return the tensor of the vectors of offsets."""
     return {"deberta.encoder.rel_embeddings.weight": (2 * scores.num_buckets, scores.dim)}
 
@@ -213,7 +216,7 @@ def _linear(name: str, dim: int) -> dict[str, Shape]:
 
 
 def _positions(
-    scores: Scores,
+    scores: DisentangledScores,
     keys: Mapping[str, Shape],
     queries: Mapping[str, Shape],
     epsilon: float | None = None,
@@ -232,18 +235,18 @@ def _positions(
 def _project(table: Array, *parts: Array, factor: float, epsilon: float | None) -> Array:
     """Multiply the table by a matrix. epsilon: of the norm before it, whose weights come first."""
     if epsilon is not None:
-        table = _normalised(table, epsilon) * parts[0] + parts[1]
+        table = _normalise(table, epsilon) * parts[0] + parts[1]
         parts = parts[2:]
     product: Array = table @ parts[0].T + sum(parts[1:])
     return product * np.float32(factor)
 
 
-def _normalised(x: Array, epsilon: float) -> Array:
+def _normalise(x: Array, epsilon: float) -> Array:
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(epsilon))
 
 
-def _apart(weight: Array, scores: Scores) -> Array:
+def _split_heads(weight: Array, scores: DisentangledScores) -> Array:
     """Put queries, keys and values of all heads one after the other, of heads with all three."""
     heads = weight.reshape(scores.num_heads, 3, -1, scores.dim).swapaxes(0, 1)
     factors = np.array([scores.shrinking, 1, 1], np.float32)[:, None, None, None]

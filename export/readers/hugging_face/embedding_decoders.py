@@ -28,16 +28,16 @@ NOT_IN_ENCODERS = {  # options of Llama's layers, with keys of config.json that 
 
 
 def read_embedding_decoder(family: LanguageFamily, folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     parts = read_parts(folder, read_ends)
     folder, options = parts.folder, parts.folder.config
     _check(folder)
     is_causal = _reads_causally(folder)
-    found = family.configure(options)
-    if found["architecture"] != "llama":
+    llama_values = family.configure(options)
+    if llama_values["architecture"] != "llama":
         options.refuse("model_type", "embeds no texts here; models of Llama's shape do")
         folder.fail()
-    llama: Any = folder.make_config({**found, "tied_embeddings": True})
+    llama: Any = folder.make_config({**llama_values, "tied_embeddings": True})
     _check_layers(folder, llama)
     values = parts.values(llama.context_length, llama.pad_id)
     config = folder.make_config({**values, **_layers(folder, llama, is_causal)})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from export.readers.common.options import Options
-from export.readers.common.weights import Names, TensorReference, Tensors
+from export.readers.common.weights import Names, StoredTensors, TensorReference
 from export.readers.hugging_face.encoder_heads import (
     BERT_WORDS,
     DISTILBERT_WORDS,
@@ -83,9 +83,11 @@ ROBERTA_HEAD: Names = {
 
 @dataclass(frozen=True)
 class EncoderFamily:
-    """prefix: of tensors' names, which base models are saved without. head: names of a classifier's
-    tensors. squashing: the activation of its dense layer. words: what scores masked words. own: the
-    names of weights that are more than a tensor by another name, in full.
+    """The names of options and tensors of one family.
+
+    prefix: of tensors' names, which base models are saved without. head: names of a classifier's
+    tensors. squashing: the activation of its dense layer. words: what scores masked words.
+    special_names: the names of weights that are more than a tensor by another name, in full.
 
     defaults: what files of these families need not say. activation: the name of that option.
     fixed: options that the family's code does not read, with what it computes instead.
@@ -101,7 +103,7 @@ class EncoderFamily:
     head: Names
     squashing: str = "tanh"
     words: WordHead | None = None
-    own: Names = field(default_factory=dict)
+    special_names: Names = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=lambda: SIZES)
     activation: str = "hidden_act"
     defaults: Mapping[str, Any] = field(default_factory=lambda: {"pad_token_id": 0})
@@ -115,7 +117,7 @@ class EncoderFamily:
     has_embedding_size: bool = False
     shared_layer: bool = False
 
-    def table(self, tensors: Tensors, head: str) -> Names:
+    def table(self, tensors: StoredTensors, head: str) -> Names:
         """Return the file's names by ours, for a head of this kind. Older files have other names
         for norms.
         """
@@ -130,7 +132,7 @@ class EncoderFamily:
         }
         words_head = self.words.names(words) if self.words and head == "masked-words" else {}
         heads = {"labels": self.head, "token-labels": TOKEN_LABELS, "masked-words": words_head}
-        return {**named, **norms, **self.own, **heads.get(head, {})}
+        return {**named, **norms, **self.special_names, **heads.get(head, {})}
 
 
 NUM_BUCKETS = 32

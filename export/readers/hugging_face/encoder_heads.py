@@ -126,10 +126,10 @@ def read_score_activation(folder: Folder, text_options: TextOptions, num_labels:
     activation = text_options.activation or cross_encoder.word("activation_fn", "")
     activation = activation or options.word("sbert_ce_default_activation_function", "")
     if activation:
-        found = SCORES.get(activation.rpartition(".")[2])
-        if found is None:
+        function = SCORES.get(activation.rpartition(".")[2])
+        if function is None:
             options.problems.append(f"{options.file}: activation {activation!r} is not supported")
-        return found or "none"
+        return function or "none"
     problem = options.word("problem_type", "")
     if problem == "regression":
         return "none"
@@ -140,18 +140,18 @@ def head_shapes(config: EncoderConfig) -> Shapes:
     """Return the shapes of the head's weights."""
     dim = config.vector_dim
     if isinstance(config.head, MaskedWordHead):
-        found = linear_shapes({"head.dense": (dim, dim)}, bias=True)
+        shapes = linear_shapes({"head.dense": (dim, dim)}, bias=True)
         return {
-            **found,
+            **shapes,
             **norm_shapes(["head.norm"], dim, bias=True),
             "head.bias": (config.vocab_size,),
         }
-    found = {}
+    shapes = {}
     for number, dense in enumerate(config.head.dense):
-        found |= linear_shapes({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
+        shapes |= linear_shapes({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
         if dense.norm_epsilon is not None:
-            found |= norm_shapes([f"head.dense.{number}.norm"], dense.dim, bias=True)
+            shapes |= norm_shapes([f"head.dense.{number}.norm"], dense.dim, bias=True)
         dim = dense.dim
     if config.labels:
-        found |= linear_shapes({"head.labels": (len(config.labels), dim)}, bias=True)
-    return found
+        shapes |= linear_shapes({"head.labels": (len(config.labels), dim)}, bias=True)
+    return shapes

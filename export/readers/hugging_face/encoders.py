@@ -18,6 +18,7 @@ from export.readers.common.shapes import (
     repeat_layers,
 )
 from export.readers.common.weights import Shape, Table, TensorReference, WeightReader, read_weights
+from export.readers.hugging_face.config_keys import KEYS
 from export.readers.hugging_face.encoder_families import EncoderFamily
 from export.readers.hugging_face.encoder_heads import (
     CLASSIFIER,
@@ -27,7 +28,7 @@ from export.readers.hugging_face.encoder_heads import (
     read_labels,
     read_score_activation,
 )
-from export.readers.hugging_face.folder import BASE_MODEL, KEYS, Folder
+from export.readers.hugging_face.folder import BASE_MODEL, Folder
 from export.readers.hugging_face.sentence_transformers import (
     Modules,
     Template,
@@ -72,7 +73,7 @@ OTHER_VECTORS = ("colbert_linear.pt", "sparse_linear.pt")
 
 
 def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.config.default_to(**family.defaults)
     for name, value in family.fixed.items():
         folder.config.only(name, value)
@@ -139,7 +140,7 @@ def _configure(
     folder.config.only("is_decoder", False)
     pad, positions = folder.config.integer("pad_token_id"), _num_positions(family, folder)
     head = head_kind(folder, family.words)
-    found = {
+    sizes_and_ids = {
         **_sizes(family, folder.config),
         "architecture": "transformer-encoder",
         "max_source_tokens": min(positions, text_options.max_tokens or positions),
@@ -148,7 +149,10 @@ def _configure(
         "bos_id": template.prefix[0] if template.prefix else pad,
         "eos_id": template.suffix[-1] if template.suffix else pad,
     }
-    return {**found, "head": _head(family, folder, modules, text_options, head, found)}
+    return {
+        **sizes_and_ids,
+        "head": _head(family, folder, modules, text_options, head, sizes_and_ids),
+    }
 
 
 def _sizes(family: EncoderFamily, options: Options) -> dict[str, Any]:
@@ -262,16 +266,16 @@ def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
 
 def _embedding_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     dim = config.word_dim
-    found: dict[str, Shape] = {"embedding.weight": (config.vocab_size, dim)}
+    shapes: dict[str, Shape] = {"embedding.weight": (config.vocab_size, dim)}
     if config.has_positions:
-        found["positions.weight"] = (config.max_source_tokens, dim)
+        shapes["positions.weight"] = (config.max_source_tokens, dim)
     if config.num_types:
-        found["types.weight"] = (config.num_types, dim)
+        shapes["types.weight"] = (config.num_types, dim)
     if isinstance(config.distances, Relative):
-        found["distances.weight"] = (config.distances.num_buckets, config.num_heads)
+        shapes["distances.weight"] = (config.distances.num_buckets, config.num_heads)
     if config.embedding_dim is not None:
-        found |= linear_shapes({"projection": (config.d_model, dim)}, bias=True)
-    return found | norm_shapes(["embedding_norm"], dim, bias=True)
+        shapes |= linear_shapes({"projection": (config.d_model, dim)}, bias=True)
+    return shapes | norm_shapes(["embedding_norm"], dim, bias=True)
 
 
 def _position_shapes(config: Disentangled, dim: int) -> dict[str, Shape]:

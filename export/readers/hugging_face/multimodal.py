@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from export.readers.common.options import Options
-from export.readers.common.weights import Tensors
+from export.readers.common.weights import StoredTensors
 from export.readers.hugging_face.folder import CONFIG_FILE, Folder
 
 # model_type -> what `text_config` need not say
@@ -44,22 +44,24 @@ LEFT_OUT = "the part that reads pictures is left out: {count} tensors, and of co
 def extract_language_model(folder: Folder) -> Folder:
     """Return the folder of a multimodal model as one of its language model."""
     folder.check_head("ForConditionalGeneration")
-    given = folder.config
-    names = [name for name in given.values if KEYS_OF_PICTURES.fullmatch(name)]
+    config = folder.config
+    names = [name for name in config.values if KEYS_OF_PICTURES.fullmatch(name)]
     inner = ("architectures", "model_type", "text_config", *names)
-    outer = {name: value for name, value in given.values.items() if name not in inner}
+    outer = {name: value for name, value in config.values.items() if name not in inner}
     whole = {name: outer[name] for name in OF_THE_WHOLE if name in outer}
-    given.section("text_config")  # which must be an object
-    text = given.values.get("text_config")
-    defaults = MULTIMODAL[given.word("model_type")]
+    config.section("text_config")  # which must be an object
+    text = config.values.get("text_config")
+    defaults = MULTIMODAL[config.word("model_type")]
     values = defaults | outer | (text if isinstance(text, dict) else {}) | whole
     stored = folder.tensors.stored
-    texts = {text_name(name): each for name, each in stored.items() if not OF_PICTURES.match(name)}
+    texts = {
+        text_name(name): tensor for name, tensor in stored.items() if not OF_PICTURES.match(name)
+    }
     note = LEFT_OUT.format(count=len(stored) - len(texts), names=", ".join(names) or "nothing")
     return replace(
         folder,
         config=Options(CONFIG_FILE, values, folder.problems),
-        tensors=Tensors(texts, folder.problems),
+        tensors=StoredTensors(texts, folder.problems),
         notes=[*folder.notes, note],
     )
 

@@ -32,18 +32,18 @@ def split_experts(stored: Mapping[str, Stored]) -> dict[str, Stored]:
 
 
 def _parts(name: str, stored: Mapping[str, Stored]) -> Iterator[tuple[str, Stored]]:
-    tensor, scales, found = stored[name], _scales_of(name, stored), TOGETHER.fullmatch(name)
-    if not found or len(tensor.shape) < 2 or tensor.shape[0] > MOST_EXPERTS:
+    tensor, scales, match = stored[name], _scales_of(name, stored), TOGETHER.fullmatch(name)
+    if not match or len(tensor.shape) < 2 or tensor.shape[0] > MOST_EXPERTS:
         yield name, tensor
         return
-    before, both, after, _ = found.groups()
+    before, both, after, _ = match.groups()
     for number in range(tensor.shape[0]):
         for part, rows in ROWS[both].items():
             ours = f"{before}{part}{after}.{number}"
             if scales is None:
                 yield ours, tensor.part(number, ..., rows)
             else:
-                yield ours, _unpacked(tensor.part(number, rows), scales.part(number, rows))
+                yield ours, _unpack(tensor.part(number, rows), scales.part(number, rows))
 
 
 def _scales_of(name: str, stored: Mapping[str, Stored]) -> Stored | None:
@@ -54,7 +54,7 @@ def _scales_of(name: str, stored: Mapping[str, Stored]) -> Stored | None:
     return scales if len(scales.shape) == 3 and blocks.shape == (*scales.shape, PACKED) else None
 
 
-def _unpacked(blocks: Stored, scales: Stored) -> Stored:
+def _unpack(blocks: Stored, scales: Stored) -> Stored:
     """Return the tensor [in, out] of blocks [out, blocks, 16] and scales [out, blocks]."""
 
     def read() -> Array:

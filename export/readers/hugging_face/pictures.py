@@ -35,7 +35,7 @@ def picture_options(folder: Folder, image_size: int) -> dict[str, Any]:
     if read != image_size:
         options.refuse("crop_size" if is_cropped else "size", f"must be image_size {image_size}")
     has_norm = options.flag("do_normalize", True)
-    found = {
+    values = {
         "resized": resized,
         "resample": RESAMPLING[options.integer("resample", at_most=len(RESAMPLING) - 1)],
         "scale": options.positive("rescale_factor", 1 / 255),
@@ -43,7 +43,7 @@ def picture_options(folder: Folder, image_size: int) -> dict[str, Any]:
         "deviation": _colour(options, "image_std", 0.5 if has_norm else 1.0),
     }
     folder.notes.extend(unused_notes(options, WITHOUT_EFFECT))
-    return found if has_norm else found | {"mean": (0.0,) * 3, "deviation": (1.0,) * 3}
+    return values if has_norm else values | {"mean": (0.0,) * 3, "deviation": (1.0,) * 3}
 
 
 def _options(folder: Folder) -> Options:
@@ -76,7 +76,7 @@ def _side(options: Options, name: str) -> int:
 
 
 def _colour(options: Options, name: str, default: float) -> tuple[float, ...]:
-    found = options.numbers(name) or (default,) * 3
-    if len(found) != 3:
+    colour = options.numbers(name) or (default,) * 3
+    if len(colour) != 3:
         options.refuse(name, "must be three numbers")
-    return found
+    return colour

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, normalizers
 
 from export.readers.common.options import Options, read_options
-from export.readers.common.weights import Tensors, WeightReader
+from export.readers.common.weights import StoredTensors, WeightReader
 from export.readers.hugging_face.folder import Folder, stored_tensors
 from export.readers.hugging_face.tokenizers import encode, token_ids, token_text
 from models.files import read_json
@@ -52,24 +52,24 @@ class Modules:
 
 def read_modules(folder: Path, problems: list[str]) -> Modules:
     """Read what follows the Transformer; what is not supported is a problem."""
-    found = Modules()
-    for place, (kind, path) in enumerate(_listed(folder, problems)):
+    modules = Modules()
+    for place, (kind, path) in enumerate(_list_modules(folder, problems)):
         where = f"{MODULES_FILE}: {kind}"
         if place == 0:
             if kind != "Transformer" or path != folder:
                 problems.append(f"{where} must be a Transformer in the folder itself")
         elif kind == "Pooling" and place == 1:
-            found.pooling = _pooling(path, problems)
-        elif kind == "Dense" and not found.normalised:
-            _add_dense(found, path, problems)
+            modules.pooling = _pooling(path, problems)
+        elif kind == "Dense" and not modules.normalised:
+            _add_dense(modules, path, problems)
         elif kind == "Normalize":
-            found.normalised = True
+            modules.normalised = True
         elif kind != "Dropout":
             problems.append(f"{where} is not supported as module {place}")
-    return found
+    return modules
 
 
-def _listed(folder: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
+def _list_modules(folder: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
     """Return each module's kind and folder; none without the file."""
     try:
         listed = read_json(folder / MODULES_FILE)
@@ -79,11 +79,11 @@ def _listed(folder: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
         problems.append(f"{MODULES_FILE} cannot be read: {error}")
         return
     is_list = isinstance(listed, list) and 0 < len(listed) <= MOST_MODULES
-    if not is_list or not all(_is_module(each) for each in listed):
+    if not is_list or not all(_is_module(module) for module in listed):
         problems.append(f"{MODULES_FILE} is no list of modules with a type and a path")
         return
-    for each in listed:
-        yield each["type"].rpartition(".")[2], folder / each["path"]
+    for module in listed:
+        yield module["type"].rpartition(".")[2], folder / module["path"]
 
 
 def _is_module(entry: Any) -> bool:
@@ -112,8 +112,8 @@ def _modes(options: Options) -> list[str]:
     return [mode for flag, mode in FLAGS.items() if options.flag(flag, False)] or ["mean"]
 
 
-def _add_dense(found: Modules, path: Path, problems: list[str]) -> None:
-    options, own = _options(path, problems), list[str]()
+def _add_dense(modules: Modules, path: Path, problems: list[str]) -> None:
+    options, wrong = _options(path, problems), list[str]()
     sizes = [options.integer(name) for name in ("out_features", "in_features")]
     bias = options.flag("bias", True)
     kind = options.word("activation_function", "torch.nn.modules.activation.Tanh")
@@ -123,15 +123,15 @@ def _add_dense(found: Modules, path: Path, problems: list[str]) -> None:
     options.only("use_residual", False)
     for name in ("module_input_name", "module_output_name"):
         options.only(name, "sentence_embedding")
-    tensors = Tensors(stored_tensors(path, own), own)
-    number = len(found.dense)
-    found.dense.append({"dim": sizes[0], "activation": activation or "none", "bias": bias})
+    tensors = StoredTensors(stored_tensors(path, wrong), wrong)
+    number = len(modules.dense)
+    modules.dense.append({"dim": sizes[0], "activation": activation or "none", "bias": bias})
     shapes = {"weight": tuple(sizes), **({"bias": (sizes[0],)} if bias else {})}
     for part, shape in shapes.items():
         ours = f"head.dense.{number}.linear.{part}"
-        found.weights[ours] = tensors.take(f"linear.{part}", shape)
-    tensors.finish()
-    problems += [f"{path.name}: {problem}" for problem in own]
+        modules.weights[ours] = tensors.take(f"linear.{part}", shape)
+    tensors.refuse_unused()
+    problems += [f"{path.name}: {problem}" for problem in wrong]
 
 
 def _options(path: Path, problems: list[str]) -> Options:
@@ -213,8 +213,8 @@ def read_template(folder: Folder, num_separators: int) -> Template:
     if len(texts) < len(encoding.ids):
         ids = tuple(encoding.ids)
         return Template(ids[: texts[0]], ids[end:second], ids[texts[-1] + 1 :])
-    known = token_ids(source)
-    cls, sep = (special_id(folder, names, known) for names in MARKS)
+    tokens = token_ids(source)
+    cls, sep = (special_id(folder, names, tokens) for names in MARKS)
     return Template((cls,), (sep,) * num_separators, (sep,))
 
 
@@ -228,17 +228,17 @@ def read_ends(folder: Folder) -> Template:
     return Template(ids[: texts[0]], (), ids[texts[-1] + 1 :]) if texts else Template()
 
 
-def special_id(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
+def special_id(folder: Folder, names: tuple[str, ...], ids_by_name: dict[str, int]) -> int:
     """Return the id of a special token, which may have another name in `tokenizer_config.json`.
 
-    names: its role there, then its usual names. known: all tokens.
+    names: its role there, then its usual names. ids_by_name: all tokens.
     """
     role, *usual = names
-    wanted = [token_text(folder.tokenizer.get(role)), *usual]
-    found = [known[name] for name in wanted if name in known]
-    if not found:
+    candidates = [token_text(folder.tokenizer.get(role)), *usual]
+    ids = [ids_by_name[name] for name in candidates if name in ids_by_name]
+    if not ids:
         folder.problems.append(f"tokenizer: there is no {role}")
-    return found[0] if found else 0
+    return ids[0] if ids else 0
 
 
 def strip_tokenizer(tokenizer_json: bytes, *, lowercases: bool) -> bytes:

@@ -16,14 +16,15 @@ from export.readers.common.shapes import Shapes, attention_shapes, gated_shapes,
 from export.readers.common.weights import (
     Change,
     Shape,
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     WeightReader,
     read_weights,
     scale_by,
 )
-from export.readers.hugging_face.folder import CONFIG_FILE, KEYS, OF_CONFIG, UNTIED, Folder
+from export.readers.hugging_face.config_keys import KEYS, OF_CONFIG
+from export.readers.hugging_face.folder import CONFIG_FILE, UNTIED, Folder
 from export.readers.hugging_face.sentence_transformers import read_ends
 from export.readers.hugging_face.translators import Decoding, list_codes
 from models.checkpoint import Checkpoint
@@ -50,7 +51,7 @@ IGNORED = (r".*rotary_emb\.inv_freq",)
 
 
 def read_t5gemma(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.check_head("ForConditionalGeneration")
     if "chat_template" in folder.tokenizer or (folder.path / "chat_template.jinja").is_file():
         folder.notes.append(NO_CHAT)
@@ -59,10 +60,10 @@ def read_t5gemma(folder: Folder) -> Checkpoint:
     said = {name: of_decoder[name] for name in DEFAULTS if name in of_decoder}
     folder.config.default_to(**said)
     decoding = Decoding(folder, default_start="bos_token_id")
-    found = {stack: _options(section) for stack, section in sections.items()}
-    _check_alike(sections["decoder"], found)
+    sides = {stack: _options(section) for stack, section in sections.items()}
+    _check_alike(sections["decoder"], sides)
     config: Any = folder.make_config(
-        _configuration(found)
+        _configuration(sides)
         | decoding.special_tokens
         | {"tied_embeddings": _is_tied(folder), "pad_id": folder.config.integer("pad_token_id")}
         | {"source_languages": list_codes(()), "target_languages": list_codes(())}
@@ -83,18 +84,18 @@ def _section(folder: Folder, stack: str) -> Options:
 
 def _options(section: Options) -> dict[str, Any]:
     """Read a side as Gemma 2, options of `imported` beside the others."""
-    found = configure_gemma2(section)
-    return found.pop("imported") | found
+    values = configure_gemma2(section)
+    return values.pop("imported") | values
 
 
-def _check_alike(decoder: Options, found: dict[str, dict[str, Any]]) -> None:
+def _check_alike(decoder: Options, sides: dict[str, dict[str, Any]]) -> None:
     for ours, theirs in ALIKE.items():
-        if found["encoder"].get(ours) != found["decoder"].get(ours):
+        if sides["encoder"].get(ours) != sides["decoder"].get(ours):
             decoder.refuse(theirs, "must be that of the encoder")
 
 
-def _configuration(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    encoder, decoder = found["encoder"], found["decoder"]
+def _configuration(sides: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    encoder, decoder = sides["encoder"], sides["decoder"]
     return {
         "architecture": "rotary-encoder-decoder",
         "vocab_size": decoder["vocab_size"],
@@ -137,7 +138,7 @@ Layer = dict[str, tuple[str, Shape]]  # of each weight their name and its shape,
 def _layer(stack: str, config: Any) -> Layer:
     """Return a layer's. Cross-attention's keys and values are made of the source."""
     side = config.source_encoder if stack == "encoder" else config
-    dim, found = side.d_model, Layer()
+    dim, layer = side.d_model, Layer()
     for name, theirs in SUBLAYERS[stack].items():
         matrices = gated_shapes(name, dim, side.ffn_dim)
         if is_attention := name.endswith("attention"):
@@ -147,14 +148,14 @@ def _layer(stack: str, config: Any) -> Layer:
             if name == "cross_attention" and part in ("key", "value"):
                 columns = config.encoder.d_model
             their_name = f"{theirs}.{part[0]}_proj" if is_attention else f"mlp.{part}_proj"
-            found[ours] = their_name, (rows, columns)
+            layer[ours] = their_name, (rows, columns)
         for end, place in zip(NORMS[stack], ("pre", "post"), strict=True):
-            found[f"{name}{end}"] = f"{place}_{theirs}_layernorm", (dim,)
-    return found
+            layer[f"{name}{end}"] = f"{place}_{theirs}_layernorm", (dim,)
+    return layer
 
 
 def _weights(
-    config: Any, sections: Mapping[str, Options], tensors: Tensors
+    config: Any, sections: Mapping[str, Options], tensors: StoredTensors
 ) -> dict[str, WeightReader]:
     """Norms add 1 to their weights. Query weights are scaled where scores are not divided by
     sqrt(head_size), and so are the encoder's embeddings.
@@ -168,8 +169,8 @@ def _weights(
     for stack, side in (("encoder", config.source_encoder), ("decoder", config)):
         scalar = sections[stack].positive("query_pre_attn_scalar", 256)
         scale, layer = scale_by(math.sqrt(side.head_size / scalar)), _layer(stack, config)
-        own = {f"{name}.weight": shape for name, (_, shape) in layer.items()}
-        shapes |= repeat_layers(f"{stack}.layers", getattr(config, f"{stack}_layers"), own)
+        layer_shapes = {f"{name}.weight": shape for name, (_, shape) in layer.items()}
+        shapes |= repeat_layers(f"{stack}.layers", getattr(config, f"{stack}_layers"), layer_shapes)
         shapes[f"{stack}.norm.weight"] = (side.d_model,)
         names[f"{stack}.norm"], changes[f"{stack}.norm"] = f"model.{stack}.norm", plus_one
         for name, (theirs, shape) in layer.items():

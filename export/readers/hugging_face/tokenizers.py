@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from export.readers.common.byte_level import byte_level_bpe
-from export.readers.common.pieces import Order, TokenizerError, using_library
+from export.readers.common.pieces import PieceOrder, TokenizerError, using_library
 from export.readers.common.tokenizers import (
     fairseq_order,
     read_piece_ids,
@@ -63,7 +63,7 @@ _DECODERS = {
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """`tokenizer.json` of the source, or of both sides; of the target, if it has its own."""
+    """Return `tokenizer.json` of the source, or of both sides; of the target, if it has its own."""
 
     source: bytes
     target: bytes | None = None
@@ -114,7 +114,7 @@ class _Files:
         self.model = self.table("config.json")
         self.model_type = str(self.model.get("model_type"))
 
-    def has(self, *names: str) -> bool:
+    def has_files(self, *names: str) -> bool:
         return all((self._folder / name).is_file() for name in names)
 
     def bytes(self, name: str, most_bytes: int = MOST_BYTES) -> bytes:
@@ -131,7 +131,7 @@ class _Files:
 
     def table(self, name: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
         """Read a JSON file; empty if there is none."""
-        if not self.has(name):
+        if not self.has_files(name):
             return {}
         try:
             table = json.loads(self.text(name, most_bytes))
@@ -164,7 +164,7 @@ class _Files:
         return []
 
     @property
-    def added(self) -> dict[str, "_Added"]:
+    def added_tokens(self) -> dict[str, "_Added"]:
         """Tokens with their ids, from either file that may have them."""
         roles = {*self.roles}
         added = {
@@ -194,7 +194,7 @@ def token_text(token: Any) -> str | None:
 
 
 def _read(files: _Files) -> Tokenizers:
-    if files.has("source.spm"):
+    if files.has_files("source.spm"):
         return _marian(files)
     kinds: list[tuple[tuple[str, ...], Callable[[_Files], bytes]]] = [
         (("tokenizer.json",), _ready),
@@ -207,7 +207,7 @@ def _read(files: _Files) -> Tokenizers:
         (("vocab.txt",), _word_pieces),
     ]
     for names, read in kinds:
-        if files.has(*names):
+        if files.has_files(*names):
             return Tokenizers(_with_added(read(files), files))
     raise TokenizerError(["there are no files of a tokenizer that is known"])
 
@@ -234,7 +234,7 @@ def _decoder_types(decoder: Mapping[str, Any] | None) -> Iterable[str]:
 def _marian(files: _Files) -> Tokenizers:
     """Two sets of pieces; their ids in one vocabulary, or in one each."""
     sides = {"source.spm": "vocab.json", "target.spm": "vocab.json"}
-    if files.config.get("separate_vocabs") or files.has("target_vocab.json"):
+    if files.config.get("separate_vocabs") or files.has_files("target_vocab.json"):
         sides["target.spm"] = "target_vocab.json"
     source, target = (_marian_side(files, *side) for side in sides.items())
     return Tokenizers(source, target)
@@ -244,7 +244,7 @@ def _marian_side(files: _Files, model: str, vocabulary: str) -> bytes:
     """Language tokens are written >>fra<<."""
     ids = files.ids(vocabulary)
     languages = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
-    order = Order(ids, (*_SPECIAL, *files.roles, *languages), unknown="<unk>")
+    order = PieceOrder(ids, (*_SPECIAL, *files.roles, *languages), unknown="<unk>")
     return tokenizer_from_sentencepiece(files.bytes(model), order)
 
 
@@ -252,7 +252,7 @@ def _m2m_100(files: _Files) -> bytes:
     ids = files.ids("vocab.json")
     names = [f"__{language}__" for language in M2M_100]
     languages = [name for name in files.additional if name not in ids] or names
-    order = Order(ids, (*_SPECIAL, *files.roles), languages, unknown="<unk>")
+    order = PieceOrder(ids, (*_SPECIAL, *files.roles), languages, unknown="<unk>")
     return tokenizer_from_sentencepiece(files.bytes("sentencepiece.bpe.model"), order)
 
 
@@ -281,7 +281,7 @@ def _t5(files: _Files) -> bytes:
     if type(number) is not int or not 0 <= number <= 10_000:
         raise TokenizerError([f"tokenizer_config.json: extra_ids {number!r} is not a number"])
     extra = [f"<extra_id_{i}>" for i in reversed(range(number))]
-    return tokenizer_from_sentencepiece(files.bytes("spiece.model"), Order(appended=extra))
+    return tokenizer_from_sentencepiece(files.bytes("spiece.model"), PieceOrder(appended=extra))
 
 
 def _pegasus(files: _Files) -> bytes:
@@ -292,12 +292,12 @@ def _pegasus(files: _Files) -> bytes:
     gaps = ["<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
     names = [*read_piece_ids(model)][2:]  # the first ones are padding and the end
     ids = {name: i for i, name in enumerate(["<pad>", "</s>", *gaps, *names])}
-    return tokenizer_from_sentencepiece(model, Order(ids, ("<pad>", "</s>", *gaps)))
+    return tokenizer_from_sentencepiece(model, PieceOrder(ids, ("<pad>", "</s>", *gaps)))
 
 
 def _deberta(files: _Files) -> bytes:
     """DeBERTa v2's and v3's, with BERT's special tokens among the pieces."""
-    return tokenizer_from_sentencepiece(files.bytes("spm.model"), Order(special=_BERT_SPECIAL))
+    return tokenizer_from_sentencepiece(files.bytes("spm.model"), PieceOrder(special=_BERT_SPECIAL))
 
 
 def _llama(files: _Files) -> bytes:
@@ -311,8 +311,8 @@ def _byte_level(files: _Files) -> bytes:
     name = "qwen2" if files.model_type.startswith("qwen") else "gpt-2"
     tokenizer = byte_level_bpe(files.ids("vocab.json"), merges, name)
     special = [t for t in dict.fromkeys((*_SPECIAL, "<|endoftext|>", *files.roles)) if t]
-    known = tokenizer.get_vocab()
-    tokenizer.add_special_tokens([_token(name, True) for name in special if name in known])
+    vocabulary = tokenizer.get_vocab()
+    tokenizer.add_special_tokens([_token(name, True) for name in special if name in vocabulary])
     return tokenizer.to_str().encode()
 
 
@@ -381,13 +381,13 @@ def _flag(files: _Files, name: str) -> bool | None:
 def _with_added(tokenizer_json: bytes, files: _Files) -> bytes:
     """With the tokens that other files add. Raises TokenizerError if they have other ids there."""
     tokenizer = Tokenizer.from_str(tokenizer_json.decode())
-    known = tokenizer.get_vocab(True)
-    added = sorted(files.added.items(), key=lambda item: item[1].token_id)
-    missing = [(name, token) for name, token in added if name not in known]
+    vocabulary = tokenizer.get_vocab(True)
+    added = sorted(files.added_tokens.items(), key=lambda item: item[1].token_id)
+    missing = [(name, token) for name, token in added if name not in vocabulary]
     tokenizer.add_tokens([_token(name, token.is_special) for name, token in missing])
-    known = tokenizer.get_vocab(True)
-    if wrong := [name for name, token in added if known[name] != token.token_id]:
-        ids = f"{known[wrong[0]]}, not {files.added[wrong[0]].token_id}"
+    vocabulary = tokenizer.get_vocab(True)
+    if wrong := [name for name, token in added if vocabulary[name] != token.token_id]:
+        ids = f"{vocabulary[wrong[0]]}, not {files.added_tokens[wrong[0]].token_id}"
         raise TokenizerError([f"the added token {wrong[0]!r} would have id {ids}"])
     return tokenizer.to_str().encode() if missing else tokenizer_json
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from export.readers.common.options import Options
-from export.readers.hugging_face.folder import (
-    Folder,
+from export.readers.hugging_face.folder import Folder
+from export.readers.hugging_face.generation_settings import (
     forced_eos,
     generation_defaults,
     logits_processors,

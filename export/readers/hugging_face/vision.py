@@ -37,7 +37,8 @@ from export.readers.common.weights import (
     TensorReference,
     read_weights,
 )
-from export.readers.hugging_face.folder import KEYS, OF_CONFIG, OF_GENERATION, UNTIED, Folder
+from export.readers.hugging_face.config_keys import KEYS, OF_CONFIG, OF_GENERATION
+from export.readers.hugging_face.folder import UNTIED, Folder
 from export.readers.hugging_face.pictures import picture_options
 from export.readers.hugging_face.translators import Decoding
 from models.architectures.vision_transformer.config import VisionTransformerConfig
@@ -55,10 +56,10 @@ IGNORED = (
 
 
 def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
+    """Raise CheckpointError with every problem."""
     folder.check_head("VisionEncoderDecoderModel")
     encoder, decoder = folder.config.section("encoder"), folder.config.section("decoder")
-    classes, family = _known(CLASS_TOKENS, encoder), _known(DECODERS, decoder)
+    classes, family = _find_family(CLASS_TOKENS, encoder), _find_family(DECODERS, decoder)
     if classes is None or family is None:
         folder.fail()  # other families have other options
     decoding = _decoding(folder, encoder, decoder)
@@ -94,12 +95,12 @@ def _reading(
 
 
 def _conventions(decoding: Decoding) -> Conventions:
-    found = decoding.conventions(decoding.prompt)
-    generation = {"temperature": 0.0, **found.generation}  # chats would sample
-    return replace(found, source_suffix=(), generation=generation)
+    conventions = decoding.conventions(decoding.prompt)
+    generation = {"temperature": 0.0, **conventions.generation}  # chats would sample
+    return replace(conventions, source_suffix=(), generation=generation)
 
 
-def _known(table: Mapping[str, Any], section: Options) -> Any:
+def _find_family(table: Mapping[str, Any], section: Options) -> Any:
     """Return what the table says of a side's family; None, and a problem, if that is nothing."""
     name = section.word("model_type", "")
     if name not in table:
@@ -122,7 +123,7 @@ def _decoding(folder: Folder, encoder: Options, decoder: Options) -> Decoding:
     return Decoding(folder, default_start="bos_token_id")
 
 
-def _is_tied(folder: Folder, decoder: Options, family: "Decoder") -> bool:
+def _is_tied(folder: Folder, decoder: Options, family: "VisionDecoder") -> bool:
     """If an output table is stored with other numbers, it is used, as in transformers 5."""
     table, output = f"{family.table}.weight", f"{family.output}.weight"
     is_tied = decoder.flag("tie_word_embeddings", True)
@@ -204,7 +205,7 @@ def _with_tokens(positions: Array, *tokens: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Decoder:
+class VisionDecoder:
     """A family of decoders. configure: makes options of ours. names: of all weights but tables of
     words. table, output: these. keys_values: their names of cross-attention's keys and values; of
     two in one tensor, [in, out], the first half are keys.
@@ -225,54 +226,54 @@ class Decoder:
             "output.weight": f"{self.output}.weight",
         }
         names = {**self.names(config, decoder), **vocabulary}
-        return {**names, **self._projected(config)} if has_projection else names
+        return {**names, **self._projected_names(config)} if has_projection else names
 
-    def _projected(self, config: VisionTransformerConfig) -> Names:
+    def _projected_names(self, config: VisionTransformerConfig) -> Names:
         """Multiply the layer between the sides into keys and values."""
-        dim, size, found = config.d_model, config.vision.d_model, dict[str, Merged]()
+        dim, size, names = config.d_model, config.vision.d_model, dict[str, Merged]()
         layer: Shapes = {f"{PROJECTION}.weight": (dim, size), f"{PROJECTION}.bias": (dim,)}
         is_one = len(self.keys_values) == 1
         shapes = ((dim, 2 * dim), (2 * dim,)) if is_one else ((dim, dim), (dim,))
         for i, part in enumerate(("key", "value")):
             name = self.keys_values[0 if is_one else i]
-            own = dict(zip((f"{name}.weight", f"{name}.bias"), shapes, strict=True))
+            linear = dict(zip((f"{name}.weight", f"{name}.bias"), shapes, strict=True))
             half = slice(i * dim, (i + 1) * dim) if is_one else None
             ours = f"decoder.layers.*.cross_attention.{part}"
-            found[f"{ours}.weight"] = Merged(own | layer, partial(_product, half))
-            found[f"{ours}.bias"] = Merged(own | layer, partial(_shifted, half))
-        return found
+            names[f"{ours}.weight"] = Merged(linear | layer, partial(_product, half))
+            names[f"{ours}.bias"] = Merged(linear | layer, partial(_multiply_bias, half))
+        return names
 
 
-def _own(half: slice | None, weight: Array, bias: Array) -> tuple[Array, Array]:
+def _take_half(half: slice | None, weight: Array, bias: Array) -> tuple[Array, Array]:
     """Return a weight [out, in] and a bias of ours."""
     return (weight, bias) if half is None else (weight[:, half].T, bias[half])
 
 
 def _product(half: slice | None, weight: Array, bias: Array, first: Array, _: Array) -> Array:
-    own, _ = _own(half, weight, bias)
-    return (own.astype(np.float64) @ first).astype(np.float32)
+    product, _ = _take_half(half, weight, bias)
+    return (product.astype(np.float64) @ first).astype(np.float32)
 
 
-def _shifted(half: slice | None, weight: Array, bias: Array, _: Array, shift: Array) -> Array:
-    own, added = _own(half, weight, bias)
-    return (own.astype(np.float64) @ shift + added).astype(np.float32)
+def _multiply_bias(half: slice | None, weight: Array, bias: Array, _: Array, shift: Array) -> Array:
+    product, added = _take_half(half, weight, bias)
+    return (product.astype(np.float64) @ shift + added).astype(np.float32)
 
 
 def _shapes(config: VisionTransformerConfig) -> Shapes:
     vision, dim = config.vision, config.vision.d_model
-    found = {
+    shapes = {
         name: shape
         for stack, options in (("encoder", config.encoder), ("decoder", config))
         for name, shape in transformer_shapes(options).items()
         if name.startswith(f"{stack}.")
     }
     tables = ("embedding",) if config.tied_embeddings else ("target_embedding", "output")
-    found |= {f"{name}.weight": (config.vocab_size, config.d_model) for name in tables}
+    shapes |= {f"{name}.weight": (config.vocab_size, config.d_model) for name in tables}
     for layer in range(config.decoder_layers):
         for part in ("key", "value"):
             name = f"decoder.layers.{layer}.cross_attention.{part}.weight"
-            found[name] = (found[name][0], dim)
-    return found | {
+            shapes[name] = (shapes[name][0], dim)
+    return shapes | {
         "encoder.patches.weight": (dim, 3 * vision.patch_size**2),
         "encoder.patches.bias": (dim,),
         "encoder.positions": (vision.num_positions, dim),
@@ -342,24 +343,26 @@ def _configure_trocr(decoder: Options) -> dict[str, Any]:
 
 def _trocr_names(config: VisionTransformerConfig, decoder: Options) -> Names:
     """Learned positions begin after two unused ones, sinusoids after that of padding."""
-    names = {n: each for n, each in stack_names("decoder.model.").items() if n.startswith("dec")}
+    names = {
+        n: theirs for n, theirs in stack_names("decoder.model.").items() if n.startswith("dec")
+    }
     if decoder.flag("use_learned_position_embeddings", True):
         return {
             **names,
             "decoder.positions": TensorReference(f"{_TROCR}.embed_positions", skipped=2),
         }
-    made = Computed(partial(sinusoids, first=config.pad_id + 1))
-    return {**names, "decoder.positions.weight": made}
+    positions = Computed(partial(sinusoids, first=config.pad_id + 1))
+    return {**names, "decoder.positions.weight": positions}
 
 
-GPT2 = Decoder(
+GPT2 = VisionDecoder(
     _configure_gpt2,
     _gpt2_names,
     "decoder.transformer.wte",
     "decoder.lm_head",
     ("decoder.transformer.h.*.crossattention.c_attn",),
 )
-TROCR = Decoder(
+TROCR = VisionDecoder(
     _configure_trocr,
     _trocr_names,
     f"{_TROCR}.embed_tokens",

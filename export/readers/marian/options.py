@@ -79,7 +79,7 @@ def read_model_options(items: dict[str, Item], model: Path | None, problems: lis
 
 
 def _text(item: Item) -> str:
-    """Raises ValueError."""
+    """Raise ValueError."""
     if num_elements(item.shape) > MOST_YAML_BYTES:
         raise ValueError(f"it is larger than {MOST_YAML_BYTES >> 10} KiB")
     return item.read().tobytes().partition(b"\0")[0].decode()

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.shapes import (
-    Shapes,
-    linear_shapes,
-    norm_shapes,
-    vocabulary_shapes,
-)
+from export.readers.common.shapes import Shapes, linear_shapes, norm_shapes, vocabulary_shapes
 from export.readers.common.weights import ZEROS, Merged, Shape, Table, TensorReference, WeightSource
 from export.readers.marian.model_files import OPTIONS
 from export.readers.marian.weights import ALPHA, MarianWeights

@@ -8,12 +8,9 @@ from typing import Any
 
 import yaml
 
-from export.readers.common.pieces import Order, TokenizerError
-from export.readers.common.tokenizers import (
-    read_piece_ids,
-    tokenizer_from_sentencepiece,
-    tokenizer_from_vocabulary,
-)
+from export.readers.common.pieces import PieceOrder, TokenizerError
+from export.readers.common.tokenizers import read_piece_ids, tokenizer_from_sentencepiece
+from export.readers.common.word_tokenizers import tokenizer_from_vocabulary
 from models.conventions import AddedLanguageIds
 from models.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
 
@@ -50,7 +47,9 @@ def read_vocabulary(
     try:
         data = read_file(model)
         ids = _read_yaml_ids(path) if is_ordered else read_piece_ids(data)
-        order = Order(ids=ids, special=tuple(_special_tokens(ids))) if is_ordered else Order()
+        order = (
+            PieceOrder(ids=ids, special=tuple(_special_tokens(ids))) if is_ordered else PieceOrder()
+        )
         tokenizer = tokenizer_from_sentencepiece(data, order)
     except TokenizerError as error:
         problems += [f"{model.name}: {problem}" for problem in error.problems]

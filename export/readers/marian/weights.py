@@ -13,15 +13,13 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from export.readers.common.options import Options
-from export.readers.common.shapes import (
-    Shapes,
-)
+from export.readers.common.shapes import Shapes
 from export.readers.common.weights import (
     Computed,
     Names,
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     read_weights,
     tensor_names,
 )
@@ -55,12 +53,12 @@ class MarianWeights(ABC, Generic[C]):
     ) -> None:
         """unk: is never produced, as in Marian; None where there is no such token."""
         self._items, self._config, self._options, self._unk = items, config, options, unk
-        tensors = Tensors(
+        tensors = StoredTensors(
             {name: item.as_tensor() for name, item in items.items()}, options.problems
         )
         shapes, table = self._shapes(), self._table()
         self.readers = read_weights(shapes, table, tensors)
-        tensors.finish()
+        tensors.refuse_unused()
         self.quantised: dict[str, Quantised] = {}
         for ours, theirs in tensor_names(shapes, table, tensors).items():
             if not ours.endswith("positions.weight"):

@@ -80,7 +80,7 @@ def list_names(reader: ToolkitReader, config: FConvConfig) -> Names:
         positions = f"{stack}.embed_positions.weight"
         names[f"{stack}.positions"] = TensorReference(positions, skipped=FIRST_POSITION)
     if reader.options.flag("share_input_output_embed", False):
-        reader.tensors.drop(r"decoder\.fc3\.weight")
+        reader.tensors.ignore(r"decoder\.fc3\.weight")
         names["output.weight"] = TARGET
     else:
         shape = (config.vocab_size, config.readout_dim)

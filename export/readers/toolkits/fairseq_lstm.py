@@ -101,7 +101,7 @@ def list_names(reader: ToolkitReader, config: Any) -> Names:
     if config.tied_embeddings:
         del names["output.weight"]
     if _shares_all(reader):
-        reader.tensors.drop(r"encoder\.embed_tokens\.weight")
+        reader.tensors.ignore(r"encoder\.embed_tokens\.weight")
     return names
 
 

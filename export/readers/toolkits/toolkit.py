@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from export.readers.common.checkpoint_files import checkpoint_files, write_card
 from export.readers.common.options import Options, limit_split_tokens
 from export.readers.common.shapes import STACKS, Shapes
-from export.readers.common.tokenizers import tokenizer_from_vocabulary
 from export.readers.common.torch_files import LazyArray
-from export.readers.common.weights import Names, Table, Tensors, read_weights
+from export.readers.common.weights import Names, StoredTensors, Table, read_weights
+from export.readers.common.word_tokenizers import tokenizer_from_vocabulary
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
@@ -121,7 +121,7 @@ class ToolkitReader:
             for name, tensor in tensors.items()
             if isinstance(tensor, LazyArray | Stored)
         }
-        self.tensors = Tensors(stored, self.problems)
+        self.tensors = StoredTensors(stored, self.problems)
 
     def read(self) -> Checkpoint:
         """Return the checkpoint, its weights still unread. Raises CheckpointError with every
@@ -142,7 +142,7 @@ class ToolkitReader:
         config = self._make_config(values, vocabularies)
         table = Table(model.names(self, config), ignored=model.ignored)
         weights = read_weights(model.shapes(config), table, self.tensors)
-        self.tensors.finish()
+        self.tensors.refuse_unused()
         generation = toolkit.generation(self)
         if self.problems or tokenizers is None:
             raise self.error()

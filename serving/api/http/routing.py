@@ -2,7 +2,7 @@
 
 Starlette matches them and FastAPI describes them in `/openapi.json`. FastAPI's own handlers would
 solve dependencies and validate parameters, which nothing here uses: they take 40 to 100 µs a
-request, and matching one of all routes at most 15 µs.
+request, and to find one of all routes at most 20 µs.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from serving.api.http.authentication import Authenticator
@@ -47,6 +48,13 @@ class ProtocolRoute(APIRoute):
         self.protocol, self.body = protocol, body
         self._handler, self._authenticator = handler, authenticator
         self.app = self._respond  # what Starlette calls for a request that matches
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        # Most routes are of one path, and most requests of another: to compare both saves up to
+        # 10 µs a request.
+        if not self.param_convertors and path_of(scope) != self.path:
+            return Match.NONE, {}
+        return super().matches(scope)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

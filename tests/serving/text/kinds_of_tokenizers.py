@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from export.readers.common.tokenizers import tokenizer_from_sentencepiece, tokenizer_from_words
+from export.readers.common.tokenizers import tokenizer_from_sentencepiece
+from export.readers.common.word_tokenizers import tokenizer_from_words
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer

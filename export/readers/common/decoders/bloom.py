@@ -94,20 +94,20 @@ def configure_falcon(config: Options) -> dict[str, Any]:
     if is_new:
         config.only("parallel_attn", True)
     rename(config, ffn_hidden_size="intermediate_size", activation="hidden_act")
-    found, bias = _sizes(config), config.flag("bias", False)
-    num_heads, has_one = found["num_heads"], config.flag("multi_query", True)
+    values, bias = _sizes(config), config.flag("bias", False)
+    num_heads, has_one = values["num_heads"], config.flag("multi_query", True)
     groups = config.integer("num_kv_heads", num_heads)
     more = {
         "num_kv_heads": (num_kv_heads := groups if is_new else 1 if has_one else num_heads),
         "parallel_residual": config.flag("parallel_attn", True),
         "imported": {"attention_bias": bias, "ffn_bias": bias},
     }
-    rotary = read_rotary(config, rope_section(config), found["d_model"] // max(num_heads, 1))
+    rotary = read_rotary(config, rope_section(config), values["d_model"] // max(num_heads, 1))
     is_linear = config.flag("alibi", False)
     if is_linear and num_kv_heads != num_heads:
         config.refuse("alibi", "needs a key for each head")
     position_biases = {"imported": {"position_biases": True}}
-    return merge_options(found, more, position_biases if is_linear else rotary.options)
+    return merge_options(values, more, position_biases if is_linear else rotary.options)
 
 
 ONE_NORM = {"layers.*.feed_forward_norm": f"{LAYER}.input_layernorm"}
@@ -135,14 +135,16 @@ def _rounded_biases(head_size: int) -> Callable[[Shape], Array]:
     """
 
     def make(shape: Shape) -> Array:
-        positions = _rounded(np.arange(shape[0]))
-        slopes = _rounded(np.array(linear_slopes(shape[1])))
-        return _rounded(np.outer(positions, slopes)) * np.float32(1 / math.sqrt(head_size))
+        positions = _round_to_bfloat16(np.arange(shape[0]))
+        slopes = _round_to_bfloat16(np.array(linear_slopes(shape[1])))
+        return _round_to_bfloat16(np.outer(positions, slopes)) * np.float32(
+            1 / math.sqrt(head_size)
+        )
 
     return make
 
 
-def _rounded(x: Array) -> Array:
+def _round_to_bfloat16(x: Array) -> Array:
     return x.astype(np.float32).astype("bfloat16").astype(np.float32)
 
 

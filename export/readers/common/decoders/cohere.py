@@ -67,9 +67,9 @@ def configure_cohere2(config: Options) -> dict[str, Any]:
     config.only("use_parallel_block", True)
     config.only("use_qk_norm", False)
     config.use("layer_switch", "use_embedding_sharing", "use_parallel_embedding")
-    found = merge_options(_sizes(config), rotary(config), _windows(config))
-    still = found["imported"].get("layers_without_window", ())
-    return merge_options(found, {"imported": {"layers_without_rotation": still}})
+    values = merge_options(_sizes(config), rotary(config), _windows(config))
+    still = values["imported"].get("layers_without_window", ())
+    return merge_options(values, {"imported": {"layers_without_rotation": still}})
 
 
 def _windows(config: Options) -> dict[str, Any]:

@@ -164,10 +164,10 @@ def table(options: Options, config: LlamaConfig) -> Table:
         f"{ours}.query": _queries(nope, rotary, _scale(options)),
         f"{ours}.shared_key": lambda rows: rows[rotary],
     }
-    found = experts_table(config, "model.layers.*.mlp", QWEN_MOE)
+    shared_table = experts_table(config, "model.layers.*.mlp", QWEN_MOE)
     return replace(
-        found,
-        names={**found.names, **names},
+        shared_table,
+        names={**shared_table.names, **names},
         changes=changes,
         ignored=(*IGNORED, *predictors),
     )

@@ -88,12 +88,12 @@ def mixtral_table(options: Options, config: LlamaConfig) -> Table:
 def experts_table(config: LlamaConfig, place: str, parts: dict[str, str]) -> Table:
     ours, experts = "layers.*.feed_forward", config.imported.experts
     names: Names = {**llama.NAMES, **llama.NORMS, f"{ours}.router": f"{place}.gate"}
-    each = {
+    expert_names = {
         f"{ours}.experts.{number}.{part}": f"{place}.experts.{number}.{theirs}"
         for number in range(experts.num_experts if experts else 0)
         for part, theirs in parts.items()
     }
-    return Table({**names, **each}, ignored=IGNORED, prefix="model.")
+    return Table({**names, **expert_names}, ignored=IGNORED, prefix="model.")
 
 
 FAMILIES = {

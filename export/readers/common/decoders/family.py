@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from export.readers.common.language_model_shapes import language_model_shapes
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.shapes import language_model_shapes, read_activation
+from export.readers.common.shapes import read_activation
 from export.readers.common.weights import (
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     WeightReader,
     read_weights,
 )
@@ -34,7 +35,7 @@ class LanguageFamily(NamedTuple):
     table: Callable[[Options, Any], Table]
     context_length: int | None = None
 
-    def has_own_output(self, options: Options, config: Any, tensors: Tensors) -> bool:
+    def has_own_output(self, options: Options, config: Any, tensors: StoredTensors) -> bool:
         """Return whether the output layer has a table of its own, with other numbers than the
         embedding.
         """
@@ -42,7 +43,9 @@ class LanguageFamily(NamedTuple):
         tensors.prefix = table.prefix
         return tensors.differ(*(f"{name}.weight" for name in _vocabulary(table)))
 
-    def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
+    def weights(
+        self, options: Options, config: Any, tensors: StoredTensors
+    ) -> dict[str, WeightReader]:
         """Return readers of all weights. Problems are collected."""
         table = self.table(options, config)
         if config.tied_embeddings:  # under either name
@@ -66,10 +69,10 @@ def special_ids(config: Options) -> dict[str, int]:
     """Return the ids of our special tokens. A token that a model does not have gets the id of its
     end token.
     """
-    known = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
-    known = {name: tuple(i for i in ids if i >= 0) for name, ids in known.items()}
-    (end, *_) = (*known["eos"], *known["bos"], *known["pad"], 0)
-    return {f"{name}_id": next(iter(ids), end) for name, ids in known.items()}
+    ids_by_role = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
+    ids_by_role = {name: tuple(i for i in ids if i >= 0) for name, ids in ids_by_role.items()}
+    (end, *_) = (*ids_by_role["eos"], *ids_by_role["bos"], *ids_by_role["pad"], 0)
+    return {f"{name}_id": next(iter(ids), end) for name, ids in ids_by_role.items()}
 
 
 def head_size(config: Options) -> int:

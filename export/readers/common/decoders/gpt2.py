@@ -79,11 +79,11 @@ def _scale(options: Options, config: GPT2Config, layer: int) -> float:
 def configure_gpt_neo(config: Options) -> dict[str, Any]:
     rename(config, num_layers="num_hidden_layers", num_heads="num_attention_heads")
     rename(config, activation_function="hidden_act", layer_norm_epsilon="layer_norm_eps")
-    found = sizes(config, act="gelu_new", width=4, is_tied=True)
+    values = sizes(config, act="gelu_new", width=4, is_tied=True)
     full = tuple(layer for layer, kind in enumerate(_kinds(config)) if kind == "global")
-    window = min(config.integer("window_size", 256), found["context_length"])
+    window = min(config.integer("window_size", 256), values["context_length"])
     more = {"window": window, "imported": {"layers_without_window": full}}
-    return {"architecture": "gpt2", **found, **more}
+    return {"architecture": "gpt2", **values, **more}
 
 
 def _kinds(config: Options) -> list[str]:
@@ -94,7 +94,7 @@ def _kinds(config: Options) -> list[str]:
     if "attention_layers" in config:
         groups = [[config.words("attention_layers"), 1]]
     try:
-        kinds = [kind for each, count in groups for kind in [*each] * min(count, MOST_LAYERS)]
+        kinds = [kind for group, count in groups for kind in [*group] * min(count, MOST_LAYERS)]
         if {*kinds} <= {"global", "local"} and len(kinds) == config.integer("num_hidden_layers"):
             return kinds
     except (TypeError, ValueError):

@@ -34,12 +34,12 @@ GPT_NEOX_NAMES = {
 
 def configure_gpt_neox(config: Options) -> dict[str, Any]:
     rope = rope_section(config)
-    found = {"architecture": "gpt-neox", **sizes(config, act="gelu")}
+    values = {"architecture": "gpt-neox", **sizes(config, act="gelu")}
     theta, portion = config.number("rotary_emb_base", 10000.0), config.number("rotary_pct", 0.25)
-    size = found["d_model"] // max(found["num_heads"], 1)
+    size = values["d_model"] // max(values["num_heads"], 1)
     rotary = read_rotary(config, rope, size, theta=theta, portion=portion)
     return merge_options(
-        found,
+        values,
         rotary.options,
         {"parallel_residual": config.flag("use_parallel_residual", True)},
         {"imported": {"attention_bias": config.flag("attention_bias", True)}},
@@ -48,9 +48,9 @@ def configure_gpt_neox(config: Options) -> dict[str, Any]:
 
 def grouped_sizes(config: Options, act: str, **options: Any) -> dict[str, Any]:
     """Read the sizes of a model of this architecture, whose heads may share keys; see `sizes`."""
-    found = sizes(config, act, **options)
-    num_kv_heads = config.integer("num_key_value_heads", found["num_heads"])
-    return {"architecture": "gpt-neox", "num_kv_heads": num_kv_heads, **found}
+    values = sizes(config, act, **options)
+    num_kv_heads = config.integer("num_key_value_heads", values["num_heads"])
+    return {"architecture": "gpt-neox", "num_kv_heads": num_kv_heads, **values}
 
 
 def gpt_neox_table(options: Options, config: GPTNeoXConfig) -> Table:
@@ -65,9 +65,9 @@ def gpt_neox_table(options: Options, config: GPTNeoXConfig) -> Table:
 def configure_phi(config: Options) -> dict[str, Any]:
     config.only("qk_layernorm", False)
     config.only("tie_word_embeddings", False)
-    found = grouped_sizes(config, act="gelu_new")
+    values = grouped_sizes(config, act="gelu_new")
     rotary = read_rotary(config, rope_section(config), head_size(config), portion=0.5)
-    return merge_options(found, rotary.options, {"imported": {"output_bias": True}})
+    return merge_options(values, rotary.options, {"imported": {"output_bias": True}})
 
 
 PHI_NAMES = {

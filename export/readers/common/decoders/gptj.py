@@ -36,14 +36,14 @@ def configure_gptj(config: Options) -> dict[str, Any]:
     config.only("tie_word_embeddings", False)
     config.only("rotary", True)
     config.only("scale_attn_weights", True)
-    found = {**configure_gpt2(config), "architecture": "gpt-neox", "tied_embeddings": False}
-    head_size = found["d_model"] // max(found["num_heads"], 1)
+    values = {**configure_gpt2(config), "architecture": "gpt-neox", "tied_embeddings": False}
+    head_size = values["d_model"] // max(values["num_heads"], 1)
     size = config.integer("rotary_dim", 64, at_most=min(head_size, LARGEST_HEAD))
     if size % 2 or not size:
         config.refuse("rotary_dim", "must be a number of pairs")
     frequencies = tuple(10000.0 ** (-i / size) for i in range(0, size, 2))
     imported = {"attention_bias": False, "output_bias": True, "rotary_frequencies": frequencies}
-    return {**found, "imported": imported}
+    return {**values, "imported": imported}
 
 
 def gptj_table(options: Options, config: GPTNeoXConfig) -> Table:

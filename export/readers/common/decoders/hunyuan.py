@@ -31,11 +31,11 @@ def configure(config: Options) -> dict[str, Any]:
         "qk_norm_after_rotation": True,
     }
     return merge_options(
-        sizes(config), rotary(config, rope=_stretched(config)), {"imported": imported}
+        sizes(config), rotary(config, rope=_stretch_rope(config)), {"imported": imported}
     )
 
 
-def _stretched(config: Options) -> Options:
+def _stretch_rope(config: Options) -> Options:
     """Return the rotary embedding with `alpha` in its theta: "dynamic" there, and always the same
     (transformers' HunYuanDenseV1RotaryEmbedding).
     """

@@ -27,8 +27,8 @@ def configure_ernie4_5(config: Options) -> dict[str, Any]:
     config.default_to(rms_norm_eps=1e-5, head_dim=128, num_key_value_heads=2)
     has_bias = config.flag("use_bias", False)
     imported = {"attention_bias": "all" if has_bias else "none", "ffn_bias": has_bias}
-    found = sizes(config, is_tied=True)
-    return merge_options(found, rotary(config, theta=500_000.0), {"imported": imported})
+    values = sizes(config, is_tied=True)
+    return merge_options(values, rotary(config, theta=500_000.0), {"imported": imported})
 
 
 def configure_helium(config: Options) -> dict[str, Any]:

@@ -39,9 +39,9 @@ def configure_llama(config: Options) -> dict[str, Any]:
 def sizes(config: Options, **options: Any) -> dict[str, Any]:
     """Read what all models of this shape write alike. Takes options of `family.sizes`."""
     config.default_to(rms_norm_eps=1e-6)
-    found = family.sizes(config, "silu", epsilon="rms_norm_eps", **options)
-    num_kv_heads = config.integer("num_key_value_heads", found["num_heads"])
-    return {"architecture": "llama", "num_kv_heads": num_kv_heads, **found}
+    values = family.sizes(config, "silu", epsilon="rms_norm_eps", **options)
+    num_kv_heads = config.integer("num_key_value_heads", values["num_heads"])
+    return {"architecture": "llama", "num_kv_heads": num_kv_heads, **values}
 
 
 def rotary(
@@ -119,21 +119,21 @@ def configure_qwen3(config: Options) -> dict[str, Any]:
 
 def _qwen_sizes(config: Options) -> dict[str, Any]:
     config.default_to(sliding_window=4096)
-    found = merge_options(sizes(config), rotary(config))
+    values = merge_options(sizes(config), rotary(config))
     if not config.flag("use_sliding_window", False):
         config.use("max_window_layers")
         without_windows(config)
-        return found
-    return merge_options(found, windows(config, config.integer("max_window_layers", 28)))
+        return values
+    return merge_options(values, windows(config, config.integer("max_window_layers", 28)))
 
 
 def configure_smollm3(config: Options) -> dict[str, Any]:
     rotating = _rotating(config)
-    found = merge_options(sizes(config, is_tied=True), rotary(config, theta=2_000_000.0))
+    values = merge_options(sizes(config, is_tied=True), rotary(config, theta=2_000_000.0))
     if config.flag("use_sliding_window", False):
         kinds = ("sliding_attention", "full_attention")
         config.default_to(layer_types=[kinds[rotates > 0] for rotates in rotating])
-        found = merge_options(found, windows(config))
+        values = merge_options(values, windows(config))
     else:
         without_windows(config)
     has_bias = config.flag("attention_bias", False)
@@ -144,7 +144,7 @@ def configure_smollm3(config: Options) -> dict[str, Any]:
             layer for layer, rotates in enumerate(rotating) if not rotates
         ),
     }
-    return merge_options(found, {"imported": imported})
+    return merge_options(values, {"imported": imported})
 
 
 def _rotating(config: Options) -> tuple[int, ...]:

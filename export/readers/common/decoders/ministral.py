@@ -26,8 +26,8 @@ def configure(config: Options) -> dict[str, Any]:
         "rate": rope.positive("llama_4_scaling_beta"),
         "length": rope.integer("original_max_position_embeddings"),
     }
-    found = merge_options(sizes(config), rotary(config, rope=rope), windows(config))
-    return merge_options(found, {"imported": {"query_growth": growth}})
+    values = merge_options(sizes(config), rotary(config, rope=rope), windows(config))
+    return merge_options(values, {"imported": {"query_growth": growth}})
 
 
 FAMILIES = {"ministral3": LanguageFamily(configure, table)}

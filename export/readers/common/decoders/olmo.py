@@ -36,10 +36,10 @@ def configure_exaone4(config: Options) -> dict[str, Any]:
         if "layer_types" not in config:
             config.refuse("sliding_window_pattern", "needs layer_types")
         interval = 1
-    found = _windows(config, interval)
-    unrotated = found.get("imported", {}).get("layers_without_window", ())
+    window_options = _windows(config, interval)
+    unrotated = window_options.get("imported", {}).get("layers_without_window", ())
     imported = {"qk_norm_spans_heads": False, "layers_without_rotation": unrotated}
-    return merge_options(_sizes(config), rotary(config), found, {"imported": imported})
+    return merge_options(_sizes(config), rotary(config), window_options, {"imported": imported})
 
 
 def _windows(config: Options, interval: int) -> dict[str, Any]:

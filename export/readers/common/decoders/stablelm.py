@@ -42,7 +42,7 @@ def stablelm_table(options: Options, config: GPTNeoXConfig) -> Table:
     for part, number in (("query", config.num_heads), ("key", config.kv_heads)):
         norm = f"model.layers.*.self_attn.{part[0]}_layernorm.norms"
         parts = {f"{norm}.{head}.weight": (config.head_size,) for head in range(number)}
-        weight = Merged(parts, lambda *each: np.stack(each))
+        weight = Merged(parts, lambda *norms: np.stack(norms))
         names[f"layers.*.attention.{part}_norm.weight"] = weight
         changes[f"layers.*.attention.{part}"] = centre_heads(config.head_size)
     return Table(names, changes, IGNORED, prefix="model.")
@@ -54,12 +54,12 @@ def configure_starcoder2(config: Options) -> dict[str, Any]:
     config.only("scale_attn_weights", True)
     config.use("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")
     config.use("activation_function", "layer_norm_epsilon")  # other names count
-    found = grouped_sizes(config, "gelu_pytorch_tanh", epsilon="norm_epsilon", is_tied=True)
+    values = grouped_sizes(config, "gelu_pytorch_tanh", epsilon="norm_epsilon", is_tied=True)
     bias = config.flag("use_bias", True)
     imported = {"attention_bias": bias, "ffn_bias": bias}
     if "sliding_window" in config:
-        found["window"] = min(config.integer("sliding_window"), found["context_length"])
-    return merge_options(found, rotary(config), {"parallel_residual": False, "imported": imported})
+        values["window"] = min(config.integer("sliding_window"), values["context_length"])
+    return merge_options(values, rotary(config), {"parallel_residual": False, "imported": imported})
 
 
 def starcoder2_table(options: Options, config: GPTNeoXConfig) -> Table:
@@ -75,8 +75,8 @@ def configure_olmo(config: Options) -> dict[str, Any]:
     imported: dict[str, Any] = {"attention_bias": has_bias, "ffn_bias": False, "gated_ffn": True}
     if "clip_qkv" in config:
         imported["qkv_limit"] = config.positive("clip_qkv")
-    found = grouped_sizes(config, act="silu", epsilon=None)
-    return merge_options(found, rotary(config), {"parallel_residual": False, "imported": imported})
+    values = grouped_sizes(config, act="silu", epsilon=None)
+    return merge_options(values, rotary(config), {"parallel_residual": False, "imported": imported})
 
 
 def olmo_table(options: Options, config: GPTNeoXConfig) -> Table:

@@ -8,7 +8,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer as Library
 
-from export.readers.common.pieces import Order, TokenizerError
+from export.readers.common.pieces import PieceOrder, TokenizerError
 from export.readers.common.tokenizers import (
     fairseq_order,
     read_piece_ids,
@@ -111,7 +111,7 @@ def test_pieces_take_the_ids_of_another_vocabulary(tmp_path: Path) -> None:
     lost = processor.encode("dog", out_type=str)[0]
     known = [name for name in reversed(names) if name not in ("<s>", lost)]
     ids = {name: i for i, name in enumerate([*known, "\u2581foreign", ">>fra<<", "<pad>"])}
-    order = Order(ids, special=(">>fra<<", "<pad>"))
+    order = PieceOrder(ids, special=(">>fra<<", "<pad>"))
 
     tokenizer = opened(tmp_path / "t.json", tokenizer_from_sentencepiece(model, order))
 
@@ -191,4 +191,4 @@ def test_what_is_no_model_of_ours_is_refused(model: bytes, message: str) -> None
 )
 def test_orders_that_are_none_are_refused(ids: dict[str, int], message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
-        tokenizer_from_sentencepiece(trained(), Order(ids))
+        tokenizer_from_sentencepiece(trained(), PieceOrder(ids))

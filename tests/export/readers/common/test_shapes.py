@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.common.shapes import (
-    language_model_shapes,
-    luong_shapes,
-    sinusoids,
-    transformer_shapes,
-)
+from export.readers.common.language_model_shapes import language_model_shapes
+from export.readers.common.shapes import luong_shapes, sinusoids, transformer_shapes
 from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,

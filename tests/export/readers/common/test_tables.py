@@ -8,9 +8,9 @@ from export.readers.common.weights import (
     Merged,
     Names,
     Shape,
+    StoredTensors,
     Table,
     TensorReference,
-    Tensors,
     read_weights,
     scale_by,
     tensor_names,
@@ -21,11 +21,11 @@ MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 VECTOR = np.arange(2, dtype=np.float32)
 
 
-def tensors(problems: list[str], **arrays: Array) -> Tensors:
+def tensors(problems: list[str], **arrays: Array) -> StoredTensors:
     """By name; a double underscore is a dot."""
     named = {name.replace("__", "."): array for name, array in arrays.items()}
     kinds = {"float32": "F32", "int32": "I32"}
-    return Tensors(
+    return StoredTensors(
         {
             name: Stored(kinds[array.dtype.name], array.shape, array.copy)
             for name, array in named.items()
@@ -39,7 +39,7 @@ def read(shapes: dict[str, Shape], table: Table | Names, **arrays: Array) -> dic
     found = tensors(problems, **arrays)
     table = table if isinstance(table, Table) else Table(table)
     weights = read_weights(shapes, table, found)
-    found.finish()
+    found.refuse_unused()
     assert problems == []
     return {name: reader() for name, reader in weights.items()}
 
@@ -48,7 +48,7 @@ def problems_of(shapes: dict[str, Shape], table: Table | Names, **arrays: Array)
     problems: list[str] = []
     found = tensors(problems, **arrays)
     read_weights(shapes, table if isinstance(table, Table) else Table(table), found)
-    found.finish()
+    found.refuse_unused()
     return problems
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from export.readers.common.pieces import TokenizerError
-from export.readers.common.tokenizers import tokenizer_from_words
+from export.readers.common.word_tokenizers import tokenizer_from_words
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.awkward import awkward_texts
 

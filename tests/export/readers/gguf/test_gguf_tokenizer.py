@@ -14,7 +14,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tokenizers import Tokenizer as Library
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN_35
 
-from export.readers.common.byte_level import SPLITTINGS as KNOWN
+from export.readers.common.byte_level import PRE_TOKENIZATIONS as KNOWN
 from export.readers.common.byte_level import byte_level_bpe
 from export.readers.gguf.tokenizer import tokenizer_from_gguf
 from serving.text.tokenizer import Tokenizer

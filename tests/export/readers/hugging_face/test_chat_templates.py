@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from export.readers.common.tokenizers import merge_templates
+from export.readers.common.chat_templates import merge_templates
 from export.readers.hugging_face.families import read_checkpoint
 from serving.text.chat_renderer import render
 from tests.export.readers.hugging_face.changing import change

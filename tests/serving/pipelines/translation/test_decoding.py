@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.common.tokenizers import tokenizer_from_words
+from export.readers.common.word_tokenizers import tokenizer_from_words
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import (
