@@ -7,6 +7,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -186,22 +187,25 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-def breaks_package_rule(found: Import) -> bool:
-    home = found.importer.split(".")[0]
-    is_foreign = is_inside(found.target, *PACKAGES, "tests") and not is_inside(found.target, home)
+def breaks_package_rule(import_: Import) -> bool:
+    home, target = import_.importer.split(".")[0], import_.target
+    is_foreign = is_inside(target, *PACKAGES, "tests") and not is_inside(target, home)
     allowed = [
-        each for place in ALLOWED if is_inside(found.importer, place) for each in ALLOWED[place]
+        package
+        for place in ALLOWED
+        if is_inside(import_.importer, place)
+        for package in ALLOWED[place]
     ]
-    return is_foreign and not is_inside(found.target, *allowed)
+    return is_foreign and not is_inside(target, *allowed)
 
 
-def breaks_library_rule(found: Import) -> bool:
-    library = found.target.split(".")[0]
-    return library in ONLY_IN and not is_inside(found.importer, *ONLY_IN[library])
+def breaks_library_rule(import_: Import) -> bool:
+    library = import_.target.split(".")[0]
+    return library in ONLY_IN and not is_inside(import_.importer, *ONLY_IN[library])
 
 
-def breaks_rank_rule(found: Import) -> bool:
-    names = (found.importer, found.target)
+def breaks_rank_rule(import_: Import) -> bool:
+    names = (import_.importer, import_.target)
     for package, ranks in RANKS.items():
         if all(is_inside(name, package) for name in names):
             importer, target = (part_of(package, name) for name in names)
@@ -220,30 +224,30 @@ def part_of(package: str, module: str) -> str:
 @cache
 def all_imports(root: Path) -> list[Import]:
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
-    return [found for path in paths for found in imports_of(path, root)]
+    return [import_ for path in paths for import_ in imports_of(path, root)]
 
 
-def breaks_architecture_rule(found: Import) -> bool:
+def breaks_architecture_rule(import_: Import) -> bool:
     """Others import an architecture's configuration alone; shared code not even that."""
-    home, target = (name.split(".")[:3] for name in (found.importer, found.target))
+    home, target = (name.split(".")[:3] for name in (import_.importer, import_.target))
     if target[:2] != ["models", "architectures"] or target[2] == "registry" or home == target:
         return False
-    return is_inside(found.importer, *SHARED) or not is_inside(
-        found.target, ".".join([*target, "config"])
+    return is_inside(import_.importer, *SHARED) or not is_inside(
+        import_.target, ".".join([*target, "config"])
     )
 
 
-def breaks_torch_rule(found: Import) -> bool:
+def breaks_torch_rule(import_: Import) -> bool:
     """Readers, configurations and graphs are for machines without torch."""
     without_torch = ("export.readers", "models.configs", "models.architectures")
-    is_module = is_inside(found.importer, "models") and found.importer.endswith(".module")
-    is_inner = is_inside(found.importer, *without_torch) and not is_module
-    return is_inner and is_inside(found.target, "torch")
+    is_module = is_inside(import_.importer, "models") and import_.importer.endswith(".module")
+    is_inner = is_inside(import_.importer, *without_torch) and not is_module
+    return is_inner and is_inside(import_.target, "torch")
 
 
-def breaks_format_rule(found: Import) -> bool:
+def breaks_format_rule(import_: Import) -> bool:
     """A reader imports no other format's modules, and what they share imports none of them."""
-    home, target = format_of(found.importer), format_of(found.target)
+    home, target = format_of(import_.importer), format_of(import_.target)
     return home is not None and target not in (None, home, "common")
 
 
@@ -267,15 +271,15 @@ RULES = (
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rule_holds(rule: Callable[[Import], bool]) -> None:
-    assert [str(found) for found in all_imports(ROOT) if rule(found)] == []
+    assert [str(import_) for import_ in all_imports(ROOT) if rule(import_)] == []
 
 
 def loaded_by(imports: list[Import]) -> dict[str, list[str]]:
     """Return what each module of ours imports when it is loaded."""
-    known: dict[str, list[str]] = {found.importer: [] for found in imports}
-    for found in imports:
-        if found.at_start:
-            known[found.importer].append(found.target)
+    known: dict[str, list[str]] = {import_.importer: [] for import_ in imports}
+    for import_ in imports:
+        if import_.at_start:
+            known[import_.importer].append(import_.target)
     return known
 
 
@@ -298,6 +302,18 @@ def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
     modules = {module for module in modules if not module.endswith(".module")}
     with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, known))}
     assert with_torch <= {"export.bundling.verify"}
+
+
+def test_no_modules_import_each_other() -> None:
+    """Neither when they are loaded nor later, directly or through others."""
+    imports = all_imports(ROOT)
+    modules = {import_.importer for import_ in imports}
+    graph: dict[str, set[str]] = {module: set() for module in modules}
+    for import_ in imports:
+        target = import_.target if import_.target in modules else import_.target.rpartition(".")[0]
+        if target in modules and target != import_.importer:
+            graph[import_.importer].add(target)
+    TopologicalSorter(graph).prepare()  # raises CycleError with the modules of a circle
 
 
 def test_ray_is_not_loaded_before_its_environment_is_set() -> None:
@@ -382,7 +398,7 @@ def test_a_broken_rule_is_found(tmp_path: Path, file: str, source: str) -> None:
     path = tmp_path / file
     path.parent.mkdir(parents=True)
     path.write_text(source)
-    assert [found for found in all_imports(tmp_path) if any(rule(found) for rule in RULES)]
+    assert [import_ for import_ in all_imports(tmp_path) if any(rule(import_) for rule in RULES)]
 
 
 def test_what_a_module_loads_is_followed(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class _Share:
     backlogs: defaultdict[int, Backlog] = field(default_factory=lambda: defaultdict(Backlog))
 
 
-class FairQueue:
+class WaitingQueue:
     """Waiting generations in the order in which they are due. Any of them can be removed."""
 
     def __init__(self) -> None:
@@ -186,9 +186,9 @@ class JobQueues:
         self._max_small_rows = max_small_rows
         self.has_engine_for_small_jobs = False
         self.large_jobs: Counter[str] = Counter()
-        self._small, self._large = FairQueue(), FairQueue()
+        self._small, self._large = WaitingQueue(), WaitingQueue()
         self._rows: Counter[str] = Counter()  # of each job that has not ended
-        self._queues: dict[Generation, FairQueue] = {}  # of each generation that has not ended
+        self._queues: dict[Generation, WaitingQueue] = {}  # of each generation that has not ended
 
     @property
     def num_jobs_waiting(self) -> int:
@@ -212,7 +212,7 @@ class JobQueues:
         return (self._large if self.large_jobs else self._small).first()
 
     def remove(self, generation: Generation, is_next: bool) -> None:
-        """Remove a waiting generation; is_next: see `FairQueue.remove`."""
+        """Remove a waiting generation; is_next: see `WaitingQueue.remove`."""
         self._queues[generation].remove(generation, is_next)
 
     def end(self, generation: Generation) -> None:

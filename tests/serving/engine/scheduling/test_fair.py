@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from serving.engine.generation import Generation
 from serving.engine.scheduling.backlog import Backlog, Throughput
-from serving.engine.scheduling.fair_queue import FairQueue, JobQueues, JobSize
+from serving.engine.scheduling.fair_queue import JobQueues, JobSize, WaitingQueue
 from serving.engine.scheduling.validation import RequestValidator
 from serving.requests.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
@@ -26,7 +26,7 @@ def job_of(number: int, name: str, share: str = "", length: int = 4) -> list[Gen
     return [sentence(f"{name}-{i}", name, share, length) for i in range(number)]
 
 
-def take_jobs(queue: FairQueue, count: int) -> list[str]:
+def take_jobs(queue: WaitingQueue, count: int) -> list[str]:
     """Take so many, and tell whose jobs they were."""
     jobs = []
     for _ in range(count):
@@ -37,8 +37,8 @@ def take_jobs(queue: FairQueue, count: int) -> list[str]:
     return jobs
 
 
-def queue_with(*jobs: list[Generation]) -> FairQueue:
-    queue = FairQueue()
+def queue_with(*jobs: list[Generation]) -> WaitingQueue:
+    queue = WaitingQueue()
     for job in jobs:
         for generation in job:
             queue.add(generation)

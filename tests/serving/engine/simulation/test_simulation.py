@@ -10,7 +10,7 @@ import pytest
 from serving.engine.bridge import AsyncEngine
 from serving.engine.fair_share import FairShare, ProcessorTurns
 from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
+from serving.engine.scheduling.fair_queue import JobQueues, WaitingQueue
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.worker import Worker
 from serving.requests.request import Event, FinalEvent, is_final
@@ -131,12 +131,12 @@ def jobs_are_forgotten_late(patch: pytest.MonkeyPatch) -> None:
 def no_share_is_charged(patch: pytest.MonkeyPatch) -> None:
     """One key takes all turns."""
 
-    remove = FairQueue.remove
+    remove = WaitingQueue.remove
 
-    def uncharged(self: FairQueue, generation: Generation, is_next: bool) -> None:
+    def uncharged(self: WaitingQueue, generation: Generation, is_next: bool) -> None:
         remove(self, generation, is_next=False)
 
-    patch.setattr(FairQueue, "remove", uncharged)
+    patch.setattr(WaitingQueue, "remove", uncharged)
 
 
 FAULTS: list[Any] = [
