@@ -43,8 +43,8 @@ def examples_of(
 
 def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
     """Compare log-probabilities, the bundle's step by step against torch's all at once."""
-    found = GraphRows(open_bundle(bundle), examples.sources).score(examples.targets)
-    return float(np.abs(found - torch_log_probabilities(checkpoint, examples)).max())
+    actual = GraphRows(open_bundle(bundle), examples.sources).score(examples.targets)
+    return float(np.abs(actual - torch_log_probabilities(checkpoint, examples)).max())
 
 
 def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
@@ -53,10 +53,10 @@ def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
     from models.loading import load_module
 
     module, pairs = load_module(load_checkpoint(checkpoint)), (examples.sources, examples.targets)
-    found = [
+    actual = [
         teacher_forced_log_probabilities(
             module, pixel_values(source) if isinstance(source, Picture) else source, target
         ).numpy()
         for source, target in zip(*pairs, strict=True)
     ]
-    return np.stack(found)
+    return np.stack(actual)

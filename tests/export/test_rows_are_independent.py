@@ -128,10 +128,10 @@ def assert_rows_are_independent(bundle: Bundle, examples: Examples) -> None:
         run = Runs(bundle, examples, threads)
         alone = [run([i], fit(len(source))) for i, source in enumerate(examples.sources)]
         for rows, span in BATCHES:
-            for row, found in zip(rows, run(rows, span), strict=True):
+            for row, actual in zip(rows, run(rows, span), strict=True):
                 (expected,) = alone[row]
                 for name, array in expected.items():
-                    assert np.array_equal(array, found[name]), (name, rows, row, span, threads)
+                    assert np.array_equal(array, actual[name]), (name, rows, row, span, threads)
 
 
 @pytest.mark.parametrize("precision", [Precision.INT8, *full([Precision.FP32, Precision.INT4])])
@@ -162,25 +162,25 @@ class Runs:
         rows = GraphRows(
             bundle, sources, span=span, wants_attention=self._has_attention, graphs=self._graphs
         )
-        found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
+        actual = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
         for row, source in enumerate(sources):
             for name, array in rows.source_outputs.items():
-                found[row][name] = array[row, :, : len(source), : len(source)]
+                actual[row][name] = array[row, :, : len(source), : len(source)]
         targets = zip(*(examples.targets[row] for row in chosen), strict=True)
         for position, column in enumerate(targets):
             logp = rows.read([[token_id] for token_id in column])
             for row, source in enumerate(sources):
-                found[row][f"logp {position}"] = logp[row]
+                actual[row][f"logp {position}"] = logp[row]
                 for name, array in rows.outputs.items():
                     length = len(source) if name == "attention" else position + 1
                     if name.endswith("attention"):
-                        found[row][f"{name} {position}"] = array[row, ..., :length]
-        return found
+                        actual[row][f"{name} {position}"] = array[row, ..., :length]
+        return actual
 
 
 def real_positions(bundle: Bundle, rows: GraphRows, row: int, length: int) -> dict[str, np.ndarray]:
     """Copies of the row's states; what lies beyond its source becomes loud garbage."""
-    found = {}
+    actual = {}
     for state in bundle.manifest.states:
         array = rows.states[state.name][row]
         if SOURCE in state.shape:
@@ -188,8 +188,8 @@ def real_positions(bundle: Bundle, rows: GraphRows, row: int, length: int) -> di
             array = np.moveaxis(array, axis, 0)
             array[length:] = np.random.default_rng(row).standard_normal(array[length:].shape) * 1e4
             array = array[:length]
-        found[state.name] = array.copy()
-    return found
+        actual[state.name] = array.copy()
+    return actual
 
 
 OF_ENCODERS: list[tuple[str, dict[str, Any]]] = [
@@ -217,10 +217,10 @@ def test_texts_are_the_same_alone_and_in_company(
     texts = random_texts(LENGTHS)
     alone = [encoded(bundle, [text], fit(len(text[0])), 2) for text in texts]
     for rows, span in BATCHES:
-        found = encoded(bundle, [texts[row] for row in rows], span, 2)
+        actual = encoded(bundle, [texts[row] for row in rows], span, 2)
         for place, row in enumerate(rows):
             length = len(texts[row][0])
-            for name, array in found.items():
+            for name, array in actual.items():
                 real, expected = (
                     within(name, each, length) for each in (array[place], alone[row][name][0])
                 )

@@ -13,24 +13,24 @@ from tests.tiny import tiny_checkpoint
 
 @pytest.fixture
 def folders(tmp_path: Path) -> list[Path]:
-    found = [
+    actual = [
         tiny_checkpoint("transformer", tmp_path / f"{seed}", seed=seed).folder for seed in (1, 2, 3)
     ]
-    (found[-1] / "words.txt").write_text("a\n")
-    (found[-1] / "quality.json").write_text("{}")
-    return found
+    (actual[-1] / "words.txt").write_text("a\n")
+    (actual[-1] / "quality.json").write_text("{}")
+    return actual
 
 
 def test_shares_are_of_each(folders: list[Path], tmp_path: Path) -> None:
     average_checkpoints(folders, [1, 1, 2], tmp_path / "out")
 
     one, two, three = (load_checkpoint(folder).weights for folder in folders)
-    found = load_checkpoint(tmp_path / "out")
-    assert found.weights.keys() == one.keys()
-    for name, weight in found.weights.items():
+    actual = load_checkpoint(tmp_path / "out")
+    assert actual.weights.keys() == one.keys()
+    for name, weight in actual.weights.items():
         expected = (one[name] + two[name]) / 4 + three[name] / 2
         np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-7)
-    assert found.files["words.txt"] == b"a\n" and "quality.json" not in found.files
+    assert actual.files["words.txt"] == b"a\n" and "quality.json" not in actual.files
 
 
 @pytest.mark.parametrize(

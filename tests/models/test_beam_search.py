@@ -86,11 +86,11 @@ def all_of_two_tokens(
     model, start = HuggingFaceModel(module, source), [module.config.bos_id, *prompt]
     first = next_log_probabilities(model, [start])[0]
     second = next_log_probabilities(model, [[*start, token] for token in range(len(first))])
-    found = [FinishedText([EOS_ID], first[EOS_ID])]
+    actual = [FinishedText([EOS_ID], first[EOS_ID])]
     for token, other in product(range(len(first)), repeat=2):
         if token != EOS_ID:
-            found.append(FinishedText([token, other], first[token] + second[token][other]))
-    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+            actual.append(FinishedText([token, other], first[token] + second[token][other]))
+    return sorted(actual, key=lambda hypothesis: -hypothesis.score)
 
 
 def next_log_probabilities(model: HuggingFaceModel, rows: list[list[int]]) -> list[list[float]]:
@@ -103,10 +103,10 @@ def test_patience_waits_for_so_many(
 ) -> None:
     for source, prompt in examples(family):
         rules = BeamRules(4, NEW_TOKENS, early_stopping=True, patience=patience)
-        found = beam_search(module, source, prompt, rules)
-        assert min(num_enough, rules.num_beams) <= len(found) <= num_enough
+        actual = beam_search(module, source, prompt, rules)
+        assert min(num_enough, rules.num_beams) <= len(actual) <= num_enough
         patient = BeamRules(4, NEW_TOKENS, early_stopping=True, patience=patience + 0.5)
-        assert beam_search(module, source, prompt, patient)[0].score >= found[0].score
+        assert beam_search(module, source, prompt, patient)[0].score >= actual[0].score
 
 
 @pytest.mark.parametrize("family", DECODERS)

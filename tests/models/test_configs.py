@@ -147,10 +147,10 @@ WRONG: list[tuple[dict[Any, Any], list[str]]] = [
 def test_each_problem_is_said_once(values: dict[str, Any], problems: list[str]) -> None:
     with pytest.raises(ModelConfigError) as caught:
         parse_config(values)
-    found = sorted(caught.value.problems)
-    assert len(found) == len(problems), found
+    actual = sorted(caught.value.problems)
+    assert len(actual) == len(problems), actual
     for problem in problems:
-        assert sum(problem in each for each in found) == 1, found
+        assert sum(problem in each for each in actual) == 1, actual
 
 
 @pytest.mark.parametrize("values", [None, [], "transformer", 3, [["architecture", "llama"]]])

@@ -50,5 +50,5 @@ def test_a_gate_multiplies_what_is_fed_forward() -> None:
 
 
 def test_a_gaussian_falls_off_by_half_a_window() -> None:
-    found = gaussian(torch.tensor([0.0, 5.0, -10.0]), window=10)
-    assert found.tolist() == pytest.approx([1.0, math.exp(-0.5), math.exp(-2.0)])
+    actual = gaussian(torch.tensor([0.0, 5.0, -10.0]), window=10)
+    assert actual.tolist() == pytest.approx([1.0, math.exp(-0.5), math.exp(-2.0)])

@@ -67,14 +67,14 @@ def test_rows_have_the_gradients_that_they_have_alone(config: dict[str, Any]) ->
     source, target, labels = (torch.randint(3, 40, (3, n), generator=random) for n in (6, 4, 4))
     labels[1, 2:] = -100
     lengths = torch.tensor([6, 2, 4])
-    found = list(gradient_norms(module, TranslationBatch(target, labels, source, lengths)))
+    actual = list(gradient_norms(module, TranslationBatch(target, labels, source, lengths)))
     alone = []
     for row, (length, end) in enumerate(zip(lengths, (4, 2, 4), strict=True)):
         texts = target[row : row + 1, :end], labels[row : row + 1, :end]
         one = TranslationBatch(*texts, source[row : row + 1, :length], lengths[row : row + 1])
         alone += list(gradient_norms(module, one))
     assert sorted(map(len, alone)) == [3, 4, 5, 6, 7, 7, 8, 8, 9, 10]
-    for norms, others in zip(sorted(found, key=str), sorted(alone, key=str), strict=True):
+    for norms, others in zip(sorted(actual, key=str), sorted(alone, key=str), strict=True):
         assert norms == pytest.approx(others, rel=1e-3, abs=1e-7)
 
 

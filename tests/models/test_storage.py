@@ -22,21 +22,21 @@ def some_weights() -> dict[str, Array]:
 
 def stored(path: Path) -> dict[str, Array]:
     problems: list[str] = []
-    found = read_weights(path, problems)
+    actual = read_weights(path, problems)
     assert problems == []
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("storage", Storage)
 def test_weights_come_back_in_fp32(storage: Storage, tmp_path: Path) -> None:
     weights, path = some_weights(), tmp_path / "model.safetensors"
     write_weights(path, weights, storage)
-    found = stored(path)
-    assert found.keys() == weights.keys()
+    actual = stored(path)
+    assert actual.keys() == weights.keys()
     for name, weight in weights.items():
-        assert found[name].dtype == np.float32 and found[name].shape == weight.shape
+        assert actual[name].dtype == np.float32 and actual[name].shape == weight.shape
         largest = np.abs(weight).max(axis=-1, keepdims=True)
-        assert (np.abs(found[name] - weight) <= ERRORS[storage] * largest + 1e-9).all()
+        assert (np.abs(actual[name] - weight) <= ERRORS[storage] * largest + 1e-9).all()
 
 
 @pytest.mark.parametrize("storage", Storage)
@@ -49,10 +49,10 @@ def test_a_file_is_as_small_as_its_storage(storage: Storage, tmp_path: Path) -> 
 def test_in_int8_words_stay_in_fp16(tmp_path: Path) -> None:
     weights = some_weights()
     write_weights(tmp_path / "x", weights, Storage.INT8)
-    found = stored(tmp_path / "x")
+    actual = stored(tmp_path / "x")
     for name in ("embedding.weight", "score", "vector", "thin"):
-        assert np.array_equal(found[name], weights[name].astype(np.float16))
-    assert not np.array_equal(found["matrix"], weights["matrix"].astype(np.float16))
+        assert np.array_equal(actual[name], weights[name].astype(np.float16))
+    assert not np.array_equal(actual["matrix"], weights["matrix"].astype(np.float16))
 
 
 def test_bf16_is_rounded_to_nearest(tmp_path: Path) -> None:

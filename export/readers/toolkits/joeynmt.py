@@ -12,7 +12,7 @@ from typing import Any
 from export.readers.common.options import Options, read_yaml
 from export.readers.common.torch_files import is_torch_file, read_torch
 from export.readers.toolkits.joeynmt_recurrent import RECURRENT
-from export.readers.toolkits.joeynmt_transformer import SOURCE, TARGET, TRANSFORMER
+from export.readers.toolkits.joeynmt_transformer import OUTPUT, SOURCE, TARGET, TRANSFORMER
 from export.readers.toolkits.toolkit import Toolkit, ToolkitReader, Vocabularies
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.files import read_text
@@ -139,7 +139,7 @@ def _read_generation(reader: ToolkitReader) -> dict[str, Any]:
 
 JOEYNMT = Toolkit(
     "JoeyNMT",
-    (SOURCE, TARGET),
+    (SOURCE, TARGET, OUTPUT),
     MODELS,
     _find_model,
     _read_vocabularies,

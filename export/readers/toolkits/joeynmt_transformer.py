@@ -58,7 +58,6 @@ def embedding_scale(reader: ToolkitReader) -> float | None:
 def read_options(reader: ToolkitReader) -> dict[str, Any]:
     model, count = reader.options.section("model"), reader.count_layers
     encoder, decoder = (model.section(stack) for stack in STACKS)
-    reader.matrix_shapes(OUTPUT)
     for name, default in (("num_heads", None), ("activation", "relu")):
         value = encoder.values.get(name, default)
         refuse_unequal(value, decoder.values.get(name, default), decoder, name)

@@ -17,7 +17,7 @@ from typing import Any
 from export.readers.common.options import Options
 from export.readers.common.unpickling import Record
 from export.readers.toolkits.opennmt_recurrent import RECURRENT
-from export.readers.toolkits.opennmt_transformer import SOURCE, TARGET, TRANSFORMER
+from export.readers.toolkits.opennmt_transformer import OUTPUT, SOURCE, TARGET, TRANSFORMER
 from export.readers.toolkits.toolkit import Toolkit, ToolkitReader, Vocabularies
 from models.checkpoint import Checkpoint
 from models.safetensors import in_safetensors
@@ -170,7 +170,7 @@ def _decoder_start(vocabulary: Any) -> str:
 
 OPENNMT = Toolkit(
     "OpenNMT-py",
-    (SOURCE, TARGET),
+    (SOURCE, TARGET, OUTPUT),
     MODELS,
     _find_model,
     _read_vocabularies,

@@ -61,7 +61,6 @@ def is_tied(reader: ToolkitReader) -> bool:
 
 def read_options(reader: ToolkitReader) -> dict[str, Any]:
     options, count = reader.options, reader.count_layers
-    reader.matrix_shapes(OUTPUT)
     activation = options.word("pos_ffn_activation_fn", "relu")
     is_concatenated = options.word("position_encoding_type", "") == "SinusoidalConcat"
     is_multiquery = options.flag("multiquery", False)

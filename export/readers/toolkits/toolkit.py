@@ -73,7 +73,8 @@ class ToolkitModel:
 class Toolkit:
     """What the models of a toolkit have in common.
 
-    tables: the names of the tables of source and target words.
+    tables: the names of the tables of source and target words, and of the output that all models
+        have, where they do.
     find_model: returns the name of a model among `models`; None for one that is not supported,
         with a problem.
     longest_source: returns the length of the longest sentence of the training, where one is said.
@@ -81,7 +82,7 @@ class Toolkit:
     """
 
     name: str
-    tables: tuple[str, str]
+    tables: tuple[str, ...]
     models: Mapping[str, ToolkitModel]
     find_model: Callable[["ToolkitReader"], str | None]
     read_vocabularies: Callable[["ToolkitReader"], Vocabularies]
@@ -169,7 +170,7 @@ class ToolkitReader:
             options.only(name, *values)
 
     def _measure_tables(self) -> None:
-        source, target = self.matrix_shapes(*self.toolkit.tables)
+        source, target, *_ = self.matrix_shapes(*self.toolkit.tables)
         self.source_words, source_dim = source
         self.target_words, self.dim = target
         if source_dim != self.dim:

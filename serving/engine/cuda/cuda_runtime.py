@@ -51,8 +51,8 @@ class CudaRuntime:
         if status == OUT_OF_MEMORY:
             self._cuda.cudaGetLastError()  # else the next call would report it again
             free, total = self.memory()
-            wanted = f"{mebibytes(num_bytes)} wanted, {mebibytes(free)} of {mebibytes(total)} free"
-            raise OutOfMemory(f"the GPU's memory is full: {wanted}")
+            problem = f"{mebibytes(num_bytes)} wanted, {mebibytes(free)} of {mebibytes(total)} free"
+            raise OutOfMemory(f"the GPU's memory is full: {problem}")
         self._check(status)
         return address.value or 0
 

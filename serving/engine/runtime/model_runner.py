@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 Arrays = dict[str, Array]  # by the names of a graph's tensors
 
-NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that arrives meanwhile
+# For a prompt in progress, and for a more urgent one that arrives meanwhile.
+NUM_STAGING_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)

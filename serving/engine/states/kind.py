@@ -14,6 +14,7 @@ from serving.bundle.manifest import LENGTH, SOURCE, StateSpec
 from serving.engine.arrays import Array, storage_type
 from serving.engine.states.memory import Memory
 
+# Spans are rounded up, so that a graph is bound for few of them and arrays rarely move.
 SPAN_STEP = 16
 NEXT = ".next"  # suffix of the step graph's output of a state
 # Heads whose distance is a multiple of this compete for the same sets of a cache. A few unused

@@ -112,10 +112,10 @@ def test_only_int8_of_language_models_needs_onnx_runtime(
     source = tiny_checkpoint("llama", tmp_path / "mine").folder
     arguments = ["export", str(source), "-o", str(tmp_path / "out"), "--precision", precision]
     command = [sys.executable, "-c", WITHOUT_ONNX_RUNTIME, *arguments, "--no-verify"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (found.returncode == 0) == is_possible, found.stderr
+    actual = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (actual.returncode == 0) == is_possible, actual.stderr
     assert (tmp_path / "out").exists() == is_possible
-    assert is_possible or "this needs onnxruntime, which is not installed" in found.stderr
+    assert is_possible or "this needs onnxruntime, which is not installed" in actual.stderr
     assert leftovers(tmp_path) == []
 
 

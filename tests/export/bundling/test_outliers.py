@@ -48,8 +48,8 @@ def exported(checkpoint: Checkpoint, folder: Path, precision: Precision) -> Bund
 
 
 def mean_error(bundle: Bundle, examples: Examples, expected: np.ndarray) -> float:
-    found = GraphRows(bundle, examples.sources).score(examples.targets)
-    return float(np.abs(found - expected).mean())
+    actual = GraphRows(bundle, examples.sources).score(examples.targets)
+    return float(np.abs(actual - expected).mean())
 
 
 # In 4 bits most of the error is that of the weights.

@@ -59,6 +59,6 @@ def assert_errs_by_rounding(
     exact = torch_log_probabilities(checkpoint, examples)
     with Rounded(ROUNDED[precision or opened.manifest.precision]):
         rounded = torch_log_probabilities(checkpoint, examples)
-    found = GraphRows(opened, examples.sources).score(examples.targets)
-    ours, theirs = (float(np.abs(each - exact).mean()) for each in (found, rounded))
+    actual = GraphRows(opened, examples.sources).score(examples.targets)
+    ours, theirs = (float(np.abs(each - exact).mean()) for each in (actual, rounded))
     assert 0 < ours < LUCK * theirs, (ours, theirs)

@@ -63,13 +63,13 @@ def test_every_row_is_close_however_loud_the_others_are(
     """
     weight = normal(40, in_dim)
     x = normal(6, in_dim) * np.float32(10) ** np.arange(-3, 3, dtype=np.float32)[:, None]
-    found = Product(weight, bits, bias)(x) - (0 if bias is None else bias)
+    actual = Product(weight, bits, bias)(x) - (0 if bias is None else bias)
     scale = eight_bits(weight)[1] if bits == 8 else np.abs(four_bits(weight)[1])
     blocks, weight_off = np.abs(in_blocks(x, BLOCK)), scale / 2
     x_off = blocks.max(axis=2) / 254
     bound = x_off @ np.abs(in_blocks(weight, BLOCK)).sum(axis=2).T
     bound += (blocks.sum(axis=2) + BLOCK * x_off) @ weight_off.T
-    assert (np.abs(found - x @ weight.T) <= 1.001 * bound + 1e-6).all()
+    assert (np.abs(actual - x @ weight.T) <= 1.001 * bound + 1e-6).all()
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -80,8 +80,8 @@ def test_outliers_are_multiplied_as_they_are_and_spoil_no_block(bits: int) -> No
     expected = x[:, without] @ weight[:, without].T
     x[:, columns] *= 1000
     large = x[:, columns] @ weight[:, columns].T
-    found = Product(weight, bits, outliers=columns)(x) - large
-    assert np.abs(found - expected).max() < 0.3 < np.abs(Product(weight, bits)(x) - large).max()
+    actual = Product(weight, bits, outliers=columns)(x) - large
+    assert np.abs(actual - expected).max() < 0.3 < np.abs(Product(weight, bits)(x) - large).max()
 
 
 @pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1])
@@ -99,8 +99,8 @@ def test_four_bits_and_less_with_scales_of_their_own_keep_their_values(kind: Kin
     weight = gguf.quants.dequantize(data, kind).astype(np.float32)
     np.testing.assert_allclose(four_bit_values(weight), weight, rtol=1e-5, atol=1e-4)
     x = normal(3, weight.shape[1])
-    found, expected = Product(weight, 4)(x), x @ weight.T
-    assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+    actual, expected = Product(weight, 4)(x), x @ weight.T
+    assert np.abs(actual - expected).max() < 0.02 * np.abs(expected).max()
 
 
 def test_levels_that_are_counted_from_eight_need_no_rest() -> None:

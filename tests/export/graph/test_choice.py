@@ -54,8 +54,8 @@ def test_the_likeliest_are_the_same_where_nobody_wants_log_probabilities() -> No
     session = choosing(VOCAB_SIZE, VOCAB_SIZE)
     [ids] = session.run(["top_ids"], {"scores": logits})
     plain = {"scores": logits, WANTS_LOGP: np.array(False)}
-    found, normaliser, plain_ids = session.run(["logits", "log_normaliser", "top_ids"], plain)
-    np.testing.assert_array_equal(found, logits)
+    actual, normaliser, plain_ids = session.run(["logits", "log_normaliser", "top_ids"], plain)
+    np.testing.assert_array_equal(actual, logits)
     np.testing.assert_array_equal(plain_ids, ids)
     np.testing.assert_array_equal(normaliser, logits.max(axis=1), "they are not normalised")
 

@@ -38,7 +38,7 @@ def test_a_loop_carries_grows_and_collects() -> None:
         "layer.uint8",  # in the loop
     ]
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
-    found = session_of(graph).run(None, {"start": x})
+    actual = session_of(graph).run(None, {"start": x})
     expected = [x]
     weight, bias = weights.arrays["layer.weight"], weights.arrays["layer.bias"]
     tolerance = 0.0  # half a step of each input and weight a turn, and what was off before
@@ -47,7 +47,7 @@ def test_a_loop_carries_grows_and_collects() -> None:
         expected.append(np.tanh(expected[-1] @ weight.T + bias))
     after_last = expected[4] @ weight.T + bias
     wanted = [expected[4], np.concatenate(expected[:5], 1), expected[4] + 3, after_last]
-    for one, other in zip([*found[:2], found[2][:, 3], found[3]], wanted, strict=True):
+    for one, other in zip([*actual[:2], actual[2][:, 3], actual[3]], wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1.01 * tolerance)
 
 

@@ -49,8 +49,8 @@ def assert_graphs_have_one_type_of_16_bits(opened: Bundle, half: str) -> None:
         graph = onnx.load(opened.folder / spec.file, load_external_data=False).graph
         casts = [a.i for node in graph.node for a in node.attribute if a.name == "to"]
         weights = [tensor.data_type for tensor in graph.initializer]
-        found = {SIXTEEN_BITS[number] for number in (*casts, *weights) if number in SIXTEEN_BITS}
-        assert found == (set() if name == SELECT else {half})
+        actual = {SIXTEEN_BITS[number] for number in (*casts, *weights) if number in SIXTEEN_BITS}
+        assert actual == (set() if name == SELECT else {half})
 
 
 @pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])

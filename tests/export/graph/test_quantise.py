@@ -42,8 +42,8 @@ def test_sums_of_levels_are_exact(is_nested: bool) -> None:
     """
     weight = np.full((3, 64), -1.0, np.float32)
     x = np.array([[1.0], [0.5], [1e3]], np.float32).repeat(64, axis=1)
-    found = product_in_loop(x, weight) if is_nested else product(x, weight)
-    np.testing.assert_allclose(found, x @ weight.T, rtol=1e-6)
+    actual = product_in_loop(x, weight) if is_nested else product(x, weight)
+    np.testing.assert_allclose(actual, x @ weight.T, rtol=1e-6)
 
 
 def product_in_loop(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -54,10 +54,10 @@ def product_in_loop(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     def write_iteration(number: Value, rows: Value) -> list[Value]:
         return [rows, quantiser.linear(rows, "weight", weight)]
 
-    _, found = graph.loop(
+    _, actual = graph.loop(
         graph.constant(1, "int64"), [rows], "float32", write_iteration, num_scan_outputs=1
     )
-    graph.output("y", found.squeeze(0), "float32", (len(weight),))
+    graph.output("y", actual.squeeze(0), "float32", (len(weight),))
     (result,) = session_of(graph).run(None, {"x": x})
     return np.asarray(result)
 

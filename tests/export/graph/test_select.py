@@ -47,8 +47,8 @@ def choose(logp: Array, params: SamplingParams, uniforms: Array, **changes: Any)
     inputs |= {"is_excluded": np.zeros(vocab_size, bool)}
     inputs |= {"edit_ids": np.zeros((rows, 1), np.int64), "edit_penalty": np.ones((rows, 1))}
     inputs |= {"edit_bias": np.zeros((rows, 1)), "edit_toll": np.zeros((rows, 1))}
-    found: list[Array] = SESSIONS[vocab_size].run(None, inputs | changes)
-    return found
+    actual: list[Array] = SESSIONS[vocab_size].run(None, inputs | changes)
+    return actual
 
 
 def assert_draws(logp: Array, params: SamplingParams, expected: Array) -> None:

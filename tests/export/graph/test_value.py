@@ -14,8 +14,8 @@ Y = np.random.default_rng(1).uniform(0.5, 2, (2, 4, 3)).astype(np.float32)
 
 def computed(graph: GraphWriter, value: Value, shape: tuple[int, ...]) -> np.ndarray:
     graph.output("found", value, value.dtype, shape)
-    found: np.ndarray = session_of(graph).run(None, {"x": X, "y": Y})[0]
-    return found
+    actual: np.ndarray = session_of(graph).run(None, {"x": X, "y": Y})[0]
+    return actual
 
 
 def inputs() -> tuple[GraphWriter, Value, Value]:
@@ -25,16 +25,16 @@ def inputs() -> tuple[GraphWriter, Value, Value]:
 
 def test_an_equation_reads_as_in_numpy() -> None:
     graph, x, y = inputs()
-    found = computed(graph, (x - y) * x / 2 + y.tanh() * 0.5, (4, 3))
-    np.testing.assert_allclose(found, (X - Y) * X / 2 + np.tanh(Y) * 0.5, rtol=1e-5, atol=1e-6)
+    actual = computed(graph, (x - y) * x / 2 + y.tanh() * 0.5, (4, 3))
+    np.testing.assert_allclose(actual, (X - Y) * X / 2 + np.tanh(Y) * 0.5, rtol=1e-5, atol=1e-6)
 
 
 def test_axes_come_and_go() -> None:
     graph, x, y = inputs()
     product = x @ y.transpose(0, 2, 1)  # [batch, 4, 4]
-    found = computed(graph, product.sum(-1).unsqueeze(1).max(-1, keepdims=True).squeeze(1), (1,))
+    actual = computed(graph, product.sum(-1).unsqueeze(1).max(-1, keepdims=True).squeeze(1), (1,))
     expected = (X @ Y.transpose(0, 2, 1)).sum(-1).max(-1, keepdims=True)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_cuts_are_those_of_numpy() -> None:
@@ -44,17 +44,17 @@ def test_cuts_are_those_of_numpy() -> None:
     expected = [X[:, 1:3, :2], X[:, 1:, 1:], X[:, :3], (X * Y)[:, 2], X[:, :, [2, 0]]]
     for i, (cut, array) in enumerate(zip(cuts, expected, strict=True)):
         graph.output(str(i), cut, "float32", array.shape[1:])
-    for found, array in zip(session_of(graph).run(None, {"x": X, "y": Y}), expected, strict=True):
-        np.testing.assert_array_equal(found, array)
+    for actual, array in zip(session_of(graph).run(None, {"x": X, "y": Y}), expected, strict=True):
+        np.testing.assert_array_equal(actual, array)
 
 
 def test_comparisons_choose() -> None:
     graph, x, y = inputs()
     is_both = (x > 1) & (y <= x)
     assert is_both.dtype == "bool"
-    found = computed(graph, x.where(is_both, 0).maximum(y).minimum(1.5), (4, 3))
+    actual = computed(graph, x.where(is_both, 0).maximum(y).minimum(1.5), (4, 3))
     expected = np.minimum(np.maximum(np.where((X > 1) & (Y <= X), X, 0), Y), np.float32(1.5))
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64"])

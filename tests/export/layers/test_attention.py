@@ -24,11 +24,11 @@ FAMILIES = ("bahdanau", "transformer", "transformer-ssru")
 def attention_of(bundle: Path, examples: Examples) -> np.ndarray:
     """[batch, target, heads, source]"""
     rows = GraphRows(open_bundle(bundle), examples.sources, span=SPAN, wants_attention=True)
-    found = []
+    actual = []
     for column in zip(*examples.targets, strict=True):
         rows.read([[token_id] for token_id in column])
-        found.append(rows.outputs["attention"])
-    return np.stack(found, axis=1)
+        actual.append(rows.outputs["attention"])
+    return np.stack(actual, axis=1)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_all_other_outputs_are_those_of_the_step_graph(
             rows.read([[token_id] for token_id in column])
         assert "attention" in aligning.outputs.keys() - plain.outputs.keys()
         for name, expected in (plain.outputs | plain.states).items():
-            found = (aligning.outputs | aligning.states)[name]
-            assert np.array_equal(found, expected), name
+            actual = (aligning.outputs | aligning.states)[name]
+            assert np.array_equal(actual, expected), name
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
@@ -132,13 +132,13 @@ def torch_attention(checkpoint: Path, examples: Examples) -> list[np.ndarray]:
 
     module = load_module(load_checkpoint(checkpoint)).double().eval()
     attention = WATCH[module.config.architecture](module)
-    found = []
+    actual = []
     for source, target in zip(examples.sources, examples.targets, strict=True):
         ids = torch.tensor([target])
         with torch.inference_mode():
             module(TranslationBatch(ids, ids, torch.tensor([source]), torch.tensor([len(source)])))
-        found.append(attention())
-    return found
+        actual.append(attention())
+    return actual
 
 
 def watch_heads(module: Any) -> Any:

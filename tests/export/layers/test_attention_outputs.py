@@ -45,17 +45,17 @@ TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
 @contextmanager
 def softmaxes() -> Iterator[list[np.ndarray]]:
     """Collect what torch weighs by."""
-    found: list[np.ndarray] = []
+    actual: list[np.ndarray] = []
     original = torch.Tensor.softmax
 
     def watched(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
         weights = original(self, *arguments, **named)
-        found.append(weights.detach().float().numpy())
+        actual.append(weights.detach().float().numpy())
         return weights
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.Tensor, "softmax", watched)
-        yield found
+        yield actual
 
 
 def torch_weights(folder: Path, architecture: str, examples: Examples) -> list[list[np.ndarray]]:
@@ -63,9 +63,9 @@ def torch_weights(folder: Path, architecture: str, examples: Examples) -> list[l
     module = load_module(load_checkpoint(folder / architecture)).eval()
     result = []
     for source, target in zip(examples.sources, examples.targets, strict=True):
-        with softmaxes() as found:
+        with softmaxes() as actual:
             teacher_forced_log_probabilities(module, source, target)
-        result.append(found)
+        result.append(actual)
     return result
 
 
@@ -91,9 +91,9 @@ def test_a_language_models_attention_is_that_of_torch(
     length = len(examples.targets[0])  # what sinks get lies behind
     by_layer = np.concatenate([layer[0, ..., :length] for layer in expected])
     for chunks in ([1] * 12, [7, 5]):
-        [found] = told_by_step(bundle, examples, chunks)
-        assert found.shape == by_layer.shape
-        assert np.abs(found - by_layer).max() < 1e-5, chunks
+        [actual] = told_by_step(bundle, examples, chunks)
+        assert actual.shape == by_layer.shape
+        assert np.abs(actual - by_layer).max() < 1e-5, chunks
 
 
 @pytest.mark.parametrize(("architecture", "changes"), TRANSLATORS)
@@ -108,15 +108,15 @@ def test_a_transformers_attention_is_that_of_torch(
     by_torch = torch_weights(tmp_path, architecture, examples)
     for row, expected in enumerate(by_torch):
         length = len(examples.sources[row])
-        found = rows.source_outputs["encoder_attention"][row, :, :length, :length]
+        actual = rows.source_outputs["encoder_attention"][row, :, :length, :length]
         own = np.concatenate([each[0] for each in expected[:num_layers]])
-        assert np.abs(found - own).max() < 1e-5
+        assert np.abs(actual - own).max() < 1e-5
     if AttentionKind.DECODER not in shapes:
         return
     by_step = told_by_step(bundle, examples, [1] * 12)
-    for found, expected in zip(by_step, by_torch, strict=True):
+    for actual, expected in zip(by_step, by_torch, strict=True):
         own = np.concatenate([each[0] for each in expected[num_layers::2]])
-        assert np.abs(found - own).max() < 1e-5
+        assert np.abs(actual - own).max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_a_recurrent_models_memory_is_that_of_torch(
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
     examples = examples_of(architecture, LENGTHS[:1])
     [[expected]] = torch_weights(tmp_path, architecture, examples)
-    [found] = told_by_step(bundle, examples, [1] * 12)
-    assert not found[0, 0].any(), "the first token has nothing to look at"
-    assert np.abs(found[0, 1:] - np.tril(expected[0], -1)[1:]).max() < 1e-5
+    [actual] = told_by_step(bundle, examples, [1] * 12)
+    assert not actual[0, 0].any(), "the first token has nothing to look at"
+    assert np.abs(actual[0, 1:] - np.tril(expected[0], -1)[1:]).max() < 1e-5
 
 
 @pytest.mark.parametrize("fusion", ["shallow", "deep"])
@@ -142,11 +142,11 @@ def test_lstmns_memories_are_those_of_torch(tmp_path: Path, fusion: str) -> None
     targets = told_by_step(bundle, examples, [1] * 12)
     for row, expected in enumerate(torch_weights(tmp_path, "lstmn", examples)):
         length = len(examples.sources[row])
-        found = rows.source_outputs["encoder_attention"][row, 0, :length, :length]
+        actual = rows.source_outputs["encoder_attention"][row, 0, :length, :length]
         steps = expected[length:]  # two of each: of the source, and of the target's own memory
-        assert not found[0].any() and not targets[row][0, 0].any()
+        assert not actual[0].any() and not targets[row][0, 0].any()
         for position, weights in enumerate(expected[1:length], 1):
-            assert np.abs(found[position, :position] - weights[0]).max() < 1e-5
+            assert np.abs(actual[position, :position] - weights[0]).max() < 1e-5
         for step in range(1, 12):
             own = targets[row][0, step, :step]
             pair = [each[0] for each in steps[2 * step : 2 * step + 2] if each.shape[-1] == step]
@@ -194,6 +194,6 @@ def same_states(plain: GraphRows, attending: GraphRows) -> None:
 def test_weights_are_a_distribution_of_what_can_be_seen(tmp_path: Path, architecture: str) -> None:
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP16))
     examples = examples_of(architecture, LENGTHS[:1])
-    [found] = told_by_step(bundle, examples, [1] * 12)
-    assert (np.triu(found, 1) == 0).all() and (found >= 0).all()
-    assert np.abs(found[:, 1:].sum(-1) - 1).max() < 2e-3
+    [actual] = told_by_step(bundle, examples, [1] * 12)
+    assert (np.triu(actual, 1) == 0).all() and (actual >= 0).all()
+    assert np.abs(actual[:, 1:].sum(-1) - 1).max() < 2e-3

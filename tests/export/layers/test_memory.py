@@ -62,7 +62,7 @@ def test_int8_is_as_far_off_as_its_levels(num_kv_heads: int) -> None:
     keys *= 10.0 ** random.uniform(-2, 1, heads.kv_dim).astype(np.float32)
     query = random.standard_normal((3, 1, heads.query_dim)).astype(np.float32) / 3
     states = written(Int8Memory(heads, 0), keys, values)
-    found = attended(Int8Memory(heads, 0), states, query)
+    actual = attended(Int8Memory(heads, 0), states, query)
     rounded = [
         (states[f"cross_{part}.0"].swapaxes(1, 2).reshape(shape) * states[f"cross_{part}_step.0"])
         for part in ("key", "value")
@@ -75,11 +75,11 @@ def test_int8_is_as_far_off_as_its_levels(num_kv_heads: int) -> None:
     floats = FloatMemory(heads, 0)
     expected = attended(floats, written(floats, *rounded), query)
     for name in ("weights", "found"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-4, atol=1e-4)
     for name in ("cross_key.0", "cross_value.0"):
         for row, length in enumerate(LENGTHS):
             unchanged = states[name][row, :, :length]
-            assert (found[f"{name}.next"][row, :, :length] == unchanged).all()
+            assert (actual[f"{name}.next"][row, :, :length] == unchanged).all()
 
 
 def test_channels_of_zeros_find_zero() -> None:
@@ -87,7 +87,7 @@ def test_channels_of_zeros_find_zero() -> None:
     nothing = np.zeros((2, 12, heads.kv_dim), np.float32)
     states = written(Int8Memory(heads, 0), nothing, nothing)
     query = np.ones((2, 1, heads.query_dim), np.float32)
-    found = attended(Int8Memory(heads, 0), states, query)
-    assert (found["found"] == 0).all()
+    actual = attended(Int8Memory(heads, 0), states, query)
+    assert (actual["found"] == 0).all()
     within = np.arange(12) < LENGTHS[:2, None, None]
-    np.testing.assert_allclose(found["weights"], np.tile(within / LENGTHS[:2, None, None], (2, 1)))
+    np.testing.assert_allclose(actual["weights"], np.tile(within / LENGTHS[:2, None, None], (2, 1)))

@@ -88,11 +88,11 @@ class Steps:
         self.graph.bind({tensor.name: given[tensor.name] for tensor in self.spec.inputs}, outputs)()
         outputs["logp"] = outputs["logits"] - outputs["log_normaliser"][:, None]
         wanted = ("logp", "top_ids", "top_logp", "log_normaliser")
-        found = [{name: outputs[name][row] for name in wanted} for row in range(len(rows))]
-        for row, shortlist in zip(found, shortlists, strict=True):
+        actual = [{name: outputs[name][row] for name in wanted} for row in range(len(rows))]
+        for row, shortlist in zip(actual, shortlists, strict=True):
             assert np.isneginf(row["logp"][len(shortlist) :]).all()
             row["logp"] = row["logp"][: len(shortlist)]
-        return found
+        return actual
 
 
 def short_inputs(shortlists: list[np.ndarray], width: int) -> Arrays:
@@ -141,8 +141,8 @@ def test_rows_keep_their_bits_whatever_else_is_scored(tmp_path: Path, kind: str)
     alone = [steps.run([row], [shortlists[row]], 192)[0] for row in range(9)]
     everyone = list(range(9))
     for rows, width in ((everyone, 192), (everyone[::-1], 512), ([1, 3, 8], 256), ([0, 5], 448)):
-        found = steps.run(rows, [shortlists[row] for row in rows], width)
-        for row, own in zip(rows, found, strict=True):
+        actual = steps.run(rows, [shortlists[row] for row in rows], width)
+        for row, own in zip(rows, actual, strict=True):
             for name, array in alone[row].items():
                 assert np.array_equal(array, own[name]), (name, rows, row)
 
@@ -157,8 +157,8 @@ def test_sources_keep_their_bits_in_any_company(tmp_path: Path, kind: str) -> No
         alone = GraphRows(bundle, [source])
         for name, array in alone.states.items():
             if name.startswith("cross"):
-                found = together.states[name][row][:, : len(source)]
-                assert np.array_equal(array[0][:, : len(source)], found), (name, row)
+                actual = together.states[name][row][:, : len(source)]
+                assert np.array_equal(array[0][:, : len(source)], actual), (name, row)
 
 
 def test_int8_weights_are_those_of_the_file(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ class Graph:
         graph, weights = GraphWriter("tape"), RandomWeights()
         tape = Tape(Layers(graph, weights, Precision.FP32), "tape", KEY, VALUE)
         tape.open(graph.input("past_lengths", "int32", ()))
-        mixed, found = tape.read(graph.input("query", "float32", (KEY,)), "score")
+        mixed, actual = tape.read(graph.input("query", "float32", (KEY,)), "score")
         graph.output("mixed", mixed, "float32", (VALUE,))
-        graph.output("weights", found, "float32", (LENGTH,))
+        graph.output("weights", actual, "float32", (LENGTH,))
         tape.append(
             graph.input("key", "float32", (KEY,)), graph.input("value", "float32", (VALUE,))
         )

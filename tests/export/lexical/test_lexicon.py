@@ -31,20 +31,20 @@ def some_texts(num_texts: int) -> tuple[Texts, Texts]:
 
 
 def plain(sources: Texts, targets: Texts, common: set[int]) -> dict[tuple[int, int], float]:
-    found: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
+    actual: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
     for _ in range(ITERATIONS):
         counts: dict[tuple[int, int], float] = defaultdict(float)
         for source, target in zip(sources, targets, strict=True):
             words = [*source, EMPTY]
             for token in (COMMON if each in common else each for each in target):
-                total = sum(found[s, token] for s in words)
+                total = sum(actual[s, token] for s in words)
                 for s in words:
-                    counts[s, token] += found[s, token] / total
+                    counts[s, token] += actual[s, token] / total
         sums: dict[int, float] = defaultdict(float)
         for (s, _), count in counts.items():
             sums[s] += count
-        found = defaultdict(float, {(s, t): n / sums[s] for (s, t), n in counts.items()})
-    return {(s, t): p for (s, t), p in found.items() if s != EMPTY and t != COMMON}
+        actual = defaultdict(float, {(s, t): n / sums[s] for (s, t), n in counts.items()})
+    return {(s, t): p for (s, t), p in actual.items() if s != EMPTY and t != COMMON}
 
 
 @pytest.mark.parametrize("common", [set(), {3, 17}])
@@ -64,6 +64,6 @@ def test_very_long_sentences_teach_nothing() -> None:
     expected = learn_lexicon(bitext(sources, targets), NUM_SOURCES, none)
     long = [1] * (LONGEST + 1)
     more = bitext([long, *sources, [2]], [[2], *targets, long])
-    found = learn_lexicon(more, NUM_SOURCES, none)
-    assert np.array_equal(found.targets, expected.targets)
-    assert np.array_equal(found.probabilities, expected.probabilities)
+    actual = learn_lexicon(more, NUM_SOURCES, none)
+    assert np.array_equal(actual.targets, expected.targets)
+    assert np.array_equal(actual.probabilities, expected.probabilities)

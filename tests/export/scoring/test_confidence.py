@@ -44,13 +44,13 @@ def test_features_of_two_sentences() -> None:
     tokens = OutputTokens([5, 6], [log(0.5), log(0.25)], [top, top], [np.array([1.0, 0.0])] * 2)
     best = Hypothesis(tokens, 0.0, FinishReason.STOP)
 
-    found = features([2, 2], [best, best])
+    actual = features([2, 2], [best, best])
 
-    assert found[SERVED] == pytest.approx(0.375)
-    assert found["least log-probability"] == pytest.approx(log(0.25))
-    assert found["negative entropy"] == pytest.approx(log(0.5) * 1.5)
-    assert found["coverage"] == pytest.approx(log(0.05) / 2)
-    assert found["like length"] == pytest.approx(0)
+    assert actual[SERVED] == pytest.approx(0.375)
+    assert actual["least log-probability"] == pytest.approx(log(0.25))
+    assert actual["negative entropy"] == pytest.approx(log(0.5) * 1.5)
+    assert actual["coverage"] == pytest.approx(log(0.05) / 2)
+    assert actual["like length"] == pytest.approx(0)
 
 
 def test_a_line_is_found_again_and_equal_values_share_a_rank() -> None:

@@ -42,8 +42,8 @@ def test_the_translation_nearest_to_the_reference_is_kept(
 ) -> None:
     beams = beams_of(bundle)
     references = [f"{beam[rank]} x" for beam in beams]
-    found = run(bundle, tmp_path, references)
-    assert found.exit_code == 0, found.output
+    actual = run(bundle, tmp_path, references)
+    assert actual.exit_code == 0, actual.output
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().split("\n")[:-1]]
     assert [row[:2] for row in rows] == [["web", source] for source in SOURCES]
     for (_, _, kept), beam, reference in zip(rows, beams, references, strict=True):
@@ -63,14 +63,14 @@ def test_it_goes_on_after_a_kill(bundle: Path, tmp_path: Path) -> None:
 
 def test_a_file_of_other_pairs_is_left_alone(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "out.tsv").write_text("web\tanother\tune autre\n")
-    found = run(bundle, tmp_path, SOURCES)
-    assert found.exit_code == 2
-    assert "has lines of other pairs; name another file with -o" in found.output
+    actual = run(bundle, tmp_path, SOURCES)
+    assert actual.exit_code == 2
+    assert "has lines of other pairs; name another file with -o" in actual.output
     assert (tmp_path / "out.tsv").read_text() == "web\tanother\tune autre\n"
 
 
 def test_a_language_model_does_not_translate(tmp_path: Path) -> None:
-    found = run(tiny_bundle("llama", tmp_path / "llama", Precision.FP32), tmp_path, SOURCES)
-    assert found.exit_code == 2
-    assert "a model of task 'generate' does not translate" in found.output
+    actual = run(tiny_bundle("llama", tmp_path / "llama", Precision.FP32), tmp_path, SOURCES)
+    assert actual.exit_code == 2
+    assert "a model of task 'generate' does not translate" in actual.output
     assert not (tmp_path / "out.tsv").read_text()

@@ -52,7 +52,7 @@ def prose_results(
     name: str, bits: float = 1.5, by_document: Sequence[float] = (), epochs: float = 9.0
 ) -> Results:
     """Make those of a language model. `by_document`: bits of 1,000 bytes each."""
-    found = results(name, languages="en", epochs=epochs)
+    actual = results(name, languages="en", epochs=epochs)
     prose = ProseResults(
         command="",
         documents=3,
@@ -65,7 +65,7 @@ def prose_results(
         perplexity=40.0,
         by_document=tuple(DocumentBits(bytes=1000, bits=each) for each in by_document),
     )
-    return found.model_copy(update={"translation": None, "prose": prose})
+    return actual.model_copy(update={"translation": None, "prose": prose})
 
 
 def with_curve(found: Results, *bleu: float | None) -> Results:

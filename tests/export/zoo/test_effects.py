@@ -24,19 +24,19 @@ def test_points_lost_are_the_slope_of_a_line() -> None:
     ],
 )
 def test_the_effect_of_length(fixed: list, attention: list, verdict: str) -> None:
-    found = [results(f"fixed-{i}", by_length=b, has_attention=False) for i, b in enumerate(fixed)]
-    found += [results(f"attention-{i}", by_length=b) for i, b in enumerate(attention)]
-    [line] = effects(found)
+    actual = [results(f"fixed-{i}", by_length=b, has_attention=False) for i, b in enumerate(fixed)]
+    actual += [results(f"attention-{i}", by_length=b) for i, b in enumerate(attention)]
+    [line] = effects(actual)
     assert f"figure 2) {verdict}" in line
 
 
 def test_the_effect_of_length_in_figures() -> None:
-    found = [
+    actual = [
         results("cho", by_length=STEEP, has_attention=False),
         results("luong", by_length=FLAT),
         results("bahdanau", by_length=(60.0, 58.0, 56.0)),
     ]
-    [line] = effects(found)
+    [line] = effects(actual)
     assert "fixed context lose 20.0 BLEU, models with attention 3.0 (2.0 to 4.0)." in line
 
 
@@ -49,8 +49,8 @@ def test_the_effect_of_length_in_figures() -> None:
     ],
 )
 def test_the_effect_of_an_option(changed: float, plain: float, said: str) -> None:
-    found = [results("luong", changed), results("luong-no-feeding", plain)]
-    [line] = effects(found)
+    actual = [results("luong", changed), results("luong-no-feeding", plain)]
+    [line] = effects(actual)
     assert line.startswith("**Input feeding") and said in line
 
 
@@ -72,8 +72,8 @@ def test_the_effect_of_an_option_on_language_models(bits: tuple, said: str) -> N
 
 
 def test_what_does_not_help_may_have_been_trained_for_less() -> None:
-    found = [results("luong", 48.0), results("luong-no-feeding", 50.0, epochs=12.0)]
-    [line] = effects(found)
+    actual = [results("luong", 48.0), results("luong-no-feeding", 50.0, epochs=12.0)]
+    [line] = effects(actual)
     assert line.endswith("; the budget was enough for 9.0 epochs with, 12.0 without.")
 
 
@@ -94,5 +94,5 @@ def test_nothing_is_said_of_what_is_not_there() -> None:
 
 
 def test_only_what_had_the_same_budget_and_languages_is_compared_by_length() -> None:
-    found = [results("a"), results("b"), results("c", minutes=38), results("d", languages="en-de")]
-    assert [each.name for each in peers(found)] == ["a", "b"]
+    actual = [results("a"), results("b"), results("c", minutes=38), results("d", languages="en-de")]
+    assert [each.name for each in peers(actual)] == ["a", "b"]

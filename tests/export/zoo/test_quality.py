@@ -17,15 +17,15 @@ REFERENCES = [[pair.target for pair in PAIRS]]
 
 def test_quality_is_sacrebleus() -> None:
     scorer = Scorer(PAIRS)
-    found = scorer.quality(SPOILT)
-    assert found.bleu == pytest.approx(corpus_bleu(SPOILT, REFERENCES).score, abs=0.005)
+    actual = scorer.quality(SPOILT)
+    assert actual.bleu == pytest.approx(corpus_bleu(SPOILT, REFERENCES).score, abs=0.005)
     split, split_references = (
         [re.sub("([a-zà-ÿœ])'([a-zà-ÿœ])", r"\1' \2", text, flags=re.I) for text in texts]
         for texts in (SPOILT, REFERENCES[0])
     )
     lowercased = corpus_bleu(split, [split_references], lowercase=True).score
-    assert found.lowercased_bleu == pytest.approx(lowercased, abs=0.005)
-    assert found.chrf == pytest.approx(corpus_chrf(SPOILT, REFERENCES).score, abs=0.005)
+    assert actual.lowercased_bleu == pytest.approx(lowercased, abs=0.005)
+    assert actual.chrf == pytest.approx(corpus_chrf(SPOILT, REFERENCES).score, abs=0.005)
     assert "case:lc" in scorer.signatures()["lowercased_bleu_signature"]
     assert "nrefs:1" in scorer.signatures()["bleu_signature"]
 

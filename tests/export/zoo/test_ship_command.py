@@ -141,13 +141,13 @@ def test_int8_weights_are_served_as_those_that_were_trained(
 
 def constants(folder: Path) -> dict[str, np.ndarray]:
     """Read what a bundle's graphs hold, in fp32, by graph and name."""
-    found = {}
+    actual = {}
     for name in open_bundle(folder).manifest.graphs:
         for key, value in ir.load(folder / f"{name}.onnx").graph.initializers.items():
             assert value.const_value is not None
             if value.const_value.dtype is not ir.DataType.STRING:
-                found[f"{name}.{key}"] = value.const_value.numpy().astype(np.float64)
-    return found
+                actual[f"{name}.{key}"] = value.const_value.numpy().astype(np.float64)
+    return actual
 
 
 def test_a_language_model_is_scored_on_what_its_recipe_holds_out(tmp_path: Path) -> None:

@@ -95,12 +95,12 @@ def test_extremes_are_said_in_words() -> None:
 
 
 def test_rows_are_in_the_order_of_history() -> None:
-    found = [
+    actual = [
         results("c", year=2017),
         results("b", languages="en-de", year=2013),
         results("a", year=2014),
     ]
-    lines = render(found, {}).splitlines()
+    lines = render(actual, {}).splitlines()
     names = [line.split("`")[1] for line in lines if line.startswith("| `")]
     assert names == ["a", "c", "b"] * 2
 
@@ -132,16 +132,16 @@ def test_a_readme_without_marks_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_the_same_figures_give_the_same_picture(tmp_path: Path) -> None:
-    found = [
+    actual = [
         results("cho", by_length=(60.0, 40.0), has_attention=False),
         results("luong", by_length=(60.0, 59.0)),
     ]
     for name in ("one.svg", "two.svg"):
-        draw(found, tmp_path / name)
+        draw(actual, tmp_path / name)
     one, two = ((tmp_path / name).read_text() for name in ("one.svg", "two.svg"))
     assert one == two
     assert ">cho</text>" in one and ">luong</text>" in one
-    assert description(found) in one
+    assert description(actual) in one
 
 
 def test_the_table_alone_needs_no_data(tmp_path: Path) -> None:
@@ -162,24 +162,24 @@ def test_language_models_have_a_table_of_their_own() -> None:
 
 
 def test_further_seeds_are_told_as_a_spread() -> None:
-    found = [results("luong", 44.0), results("luong-seed-2", 43.0), results("luong-seed-3", 45.5)]
-    text = render(found, {})
+    actual = [results("luong", 44.0), results("luong-seed-2", 43.0), results("luong-seed-3", 45.5)]
+    text = render(actual, {})
     assert "`luong-seed-2` |" not in text
     assert "`luong` has 44.0, 43.0, 45.5 BLEU with 3 seeds, a range of 2.5" in text
-    assert select_translators(found) == [found[0]]
+    assert select_translators(actual) == [actual[0]]
 
 
 def test_luongs_scores_and_places_are_one_table() -> None:
-    found = [results("luong", 44.0), results("luong-dot-local-p", 43.0)]
-    lines = render(found, {}).splitlines()
+    actual = [results("luong", 44.0), results("luong-dot-local-p", 43.0)]
+    lines = render(actual, {}).splitlines()
     assert "| dot |  |  | 43.0 |" in lines
     assert "| general | 44.0 |  |  |" in lines
-    assert "Luong's score" not in render(found[:1], {})
+    assert "Luong's score" not in render(actual[:1], {})
 
 
 def test_what_was_learned_when_is_drawn(tmp_path: Path) -> None:
-    found = [with_curve(results("luong"), 10.0, 30.0), with_curve(prose_results("gru-lm"), None)]
-    pictures = draw_all([*found, with_curve(results("luong-seed-2"), 9.0)], tmp_path)
+    actual = [with_curve(results("luong"), 10.0, 30.0), with_curve(prose_results("gru-lm"), None)]
+    pictures = draw_all([*actual, with_curve(results("luong-seed-2"), 9.0)], tmp_path)
     picture = pictures["held-out text by minutes of training"].read_text()
     assert ">luong</text>" in picture and ">gru-lm</text>" in picture
     assert ">luong-seed-2</text>" not in picture

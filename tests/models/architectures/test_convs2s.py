@@ -98,11 +98,11 @@ def test_readouts_equal_plain_loops_under_any_padding(changes: dict) -> None:
     loops = Loops(module)
     lengths = torch.tensor([3, 9, 1])
     source, target = torch.randint(3, 30, (3, 9)), torch.randint(3, 30, (3, 6))
-    found = module(TranslationBatch(target, target, source, lengths))
+    actual = module(TranslationBatch(target, target, source, lengths))
     for row, length in enumerate(lengths.tolist()):
         z, e = loops.encode(source[row, :length].tolist())
         expected = loops.decode(z, e, target[row].tolist())
-        np.testing.assert_allclose(found[row].numpy(), expected, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(actual[row].numpy(), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kernel_size", [1, 2, 5])
@@ -216,5 +216,5 @@ def test_attention_is_that_of_every_decoder_layer(tmp_path: Path) -> None:
     with torch.inference_mode():
         module.step(torch.tensor([1]), module.encode(torch.tensor([source]), torch.tensor([18])))
     rows.read([[1]])
-    found = rows.outputs["attention"][0][:, : len(source)]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    actual = rows.outputs["attention"][0][:, : len(source)]
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)

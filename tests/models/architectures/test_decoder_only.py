@@ -128,8 +128,8 @@ def test_a_prompt_is_read_in_chunks(
     for row, target in enumerate(examples.targets):
         rows = GraphRows(bundle, [[]])
         for chunk in (slice(0, 9), slice(9, 10), slice(10, 20)):
-            (found,) = rows.read([target[chunk]])
-            assert np.abs(found - expected[row, chunk.stop - 1]).max() < 2e-5
+            (actual,) = rows.read([target[chunk]])
+            assert np.abs(actual - expected[row, chunk.stop - 1]).max() < 2e-5
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "gpt-neox"])

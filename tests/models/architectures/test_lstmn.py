@@ -134,9 +134,9 @@ def test_the_whole_model_equals_its_equations(fusion: str) -> None:
     module = fresh(fusion=fusion).double()
     loops, ids = Loops(module), torch.tensor([TARGET])
     source, lengths = torch.tensor([SOURCE]), torch.tensor([len(SOURCE)])
-    found = module(TranslationBatch(ids, ids, source, lengths))
+    actual = module(TranslationBatch(ids, ids, source, lengths))
     expected = loops.decode(TARGET, loops.encode(SOURCE))
-    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-9)
+    np.testing.assert_allclose(actual[0].numpy(), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -149,8 +149,8 @@ def test_steps_equal_the_whole_sequence_whatever_the_padding(fusion: str) -> Non
     for row, length in enumerate(lengths):
         state = module.encode(source[row : row + 1, :length], lengths[row : row + 1])
         for position in range(12):
-            found, state = module.step(target[row : row + 1, position], state)
-            torch.testing.assert_close(found[0], whole[row, position], rtol=1e-4, atol=1e-5)
+            actual, state = module.step(target[row : row + 1, position], state)
+            torch.testing.assert_close(actual[0], whole[row, position], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -166,10 +166,10 @@ def test_options_that_do_not_fit_are_all_told() -> None:
     changes = {"cell": "gru", "fusion": "flat", "readout_dim": 5, "window": 3}
     with pytest.raises(ModelConfigError) as caught:
         parse_config({"architecture": "lstmn", **SIZES, **changes})
-    found = sorted(caught.value.problems)
+    actual = sorted(caught.value.problems)
     expected = ["cell: ", "fusion: ", "tied_embeddings needs readout_dim 5", "window: lstmn has no"]
-    assert len(found) == len(expected)
-    assert all(f.startswith(e) for f, e in zip(found, expected, strict=True)), found
+    assert len(actual) == len(expected)
+    assert all(f.startswith(e) for f, e in zip(actual, expected, strict=True)), actual
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_attention_is_that_to_the_source(tmp_path: Path, fusion: str) -> None:
         *_, expected = module.fusion(inputs, state)
         _, state = module.step(torch.tensor([token_id]), state)
         rows.read([[token_id]])
-        found = rows.outputs["attention"][0, 0]
-        np.testing.assert_allclose(found[: len(source)], expected[0], rtol=1e-4, atol=1e-6)
-        assert not found[len(source) :].any()
+        actual = rows.outputs["attention"][0, 0]
+        np.testing.assert_allclose(actual[: len(source)], expected[0], rtol=1e-4, atol=1e-6)
+        assert not actual[len(source) :].any()
 
 
 def test_its_tape_is_an_append_state(tmp_path: Path) -> None:

@@ -159,8 +159,8 @@ def test_a_reversed_source_is_attended_to_as_it_stands() -> None:
     expected = loops.decode(TARGET, *loops.encode(SOURCE))
     ids, lengths = torch.tensor([TARGET]), torch.tensor([len(SOURCE)])
     source = torch.tensor([[*SOURCE, 0, 0]])  # padding stays where it is
-    found = module(TranslationBatch(ids, ids, source, lengths))
-    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5, atol=1e-7)
+    actual = module(TranslationBatch(ids, ids, source, lengths))
+    np.testing.assert_allclose(actual[0].numpy(), expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("input_feeding", [True, False])
@@ -175,8 +175,8 @@ def test_the_whole_model_equals_its_equations(
     expected = loops.decode(TARGET, *loops.encode(SOURCE))
     ids = torch.tensor([TARGET])
     source, lengths = torch.tensor([SOURCE]), torch.tensor([len(SOURCE)])
-    found = module(TranslationBatch(ids, ids, source, lengths))
-    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5, atol=1e-7)
+    actual = module(TranslationBatch(ids, ids, source, lengths))
+    np.testing.assert_allclose(actual[0].numpy(), expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "mut1"])
@@ -192,8 +192,8 @@ def test_steps_equal_the_whole_sequence_whatever_the_padding(
     for row, length in enumerate(lengths):
         state = module.encode(source[row : row + 1, :length], lengths[row : row + 1])
         for position in range(12):
-            found, state = module.step(target[row : row + 1, position], state)
-            torch.testing.assert_close(found[0], whole[row, position], rtol=1e-4, atol=1e-5)
+            actual, state = module.step(target[row : row + 1, position], state)
+            torch.testing.assert_close(actual[0], whole[row, position], rtol=1e-4, atol=1e-5)
 
 
 def test_hard_attention_is_trained_softly() -> None:
@@ -317,6 +317,6 @@ def test_attention_is_that_of_torch(tmp_path: Path, changes: dict[str, Any]) -> 
         rows.read([[token_id] for token_id in column])
         for row, token_id in enumerate(column):
             _, states[row] = module.step(torch.tensor([token_id]), states[row])
-            found, expected = rows.outputs["attention"][row, 0], seen.pop()
-            np.testing.assert_allclose(found[: len(expected)], expected, rtol=1e-4, atol=1e-6)
-            assert not found[len(expected) :].any()
+            actual, expected = rows.outputs["attention"][row, 0], seen.pop()
+            np.testing.assert_allclose(actual[: len(expected)], expected, rtol=1e-4, atol=1e-6)
+            assert not actual[len(expected) :].any()

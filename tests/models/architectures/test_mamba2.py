@@ -50,10 +50,10 @@ def random_ids(num_rows: int, length: int) -> torch.Tensor:
 def test_it_computes_the_recurrence(changes: dict[str, Any]) -> None:
     module, ids = fresh(**changes), random_ids(2, NUM_TOKENS)
     weights = {name: value.numpy() for name, value in module.state_dict().items()}
-    found = module(LanguageBatch(ids, ids))
+    actual = module(LanguageBatch(ids, ids))
     for row in range(2):
         expected = hidden_of(module.config, weights, ids[row].tolist())
-        np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(actual[row], expected, rtol=1e-9, atol=1e-12)
 
 
 def hidden_of(config: Mamba2Config, weights: dict[str, Array], ids: list[int]) -> Array:
@@ -93,8 +93,8 @@ def convolved(config: Mamba2Config, weights: dict[str, Array], parts: list[Array
     joined, kernel = np.concatenate(parts, 1), weights["conv.weight"][:, 0]
     padded = np.concatenate([np.zeros((config.conv_kernel_size - 1, joined.shape[1])), joined])
     taps = [padded[i : i + len(joined)] * kernel[:, i] for i in range(config.conv_kernel_size)]
-    found = silu(np.sum(taps, axis=0) + weights.get("conv.bias", 0))
-    return np.split(found, np.cumsum([part.shape[1] for part in parts])[:-1], axis=1)
+    actual = silu(np.sum(taps, axis=0) + weights.get("conv.bias", 0))
+    return np.split(actual, np.cumsum([part.shape[1] for part in parts])[:-1], axis=1)
 
 
 def normalised(x: Array, config: Mamba2Config) -> Array:
@@ -110,11 +110,11 @@ def silu(x: Array) -> Array:
 def test_parts_of_a_text_equal_the_whole(changes: dict[str, Any]) -> None:
     module, ids = fresh(**changes), random_ids(3, NUM_TOKENS)
     whole = module(LanguageBatch(ids, ids))
-    state, found = module.empty_state(), []
+    state, actual = module.empty_state(), []
     for part in ids.split([1, 1, 2, 70, 64, 12], 1):
         hidden, state = module.read(part, state)
-        found.append(hidden)
-    torch.testing.assert_close(torch.cat(found, 1), whole)
+        actual.append(hidden)
+    torch.testing.assert_close(torch.cat(actual, 1), whole)
 
 
 @torch.inference_mode()
@@ -170,8 +170,8 @@ def test_a_prompt_is_read_in_chunks(bundle: Bundle, tmp_path: Path) -> None:
     for row, target in enumerate(examples.targets):
         rows = GraphRows(bundle, [[]])
         for chunk in (slice(0, 9), slice(9, 10), slice(10, 20)):
-            (found,) = rows.read([target[chunk]])
-            assert np.abs(found - expected[row, chunk.stop - 1]).max() < TOLERANCE
+            (actual,) = rows.read([target[chunk]])
+            assert np.abs(actual - expected[row, chunk.stop - 1]).max() < TOLERANCE
 
 
 def test_padding_behind_a_prompt_leaves_no_trace(bundle: Bundle) -> None:
@@ -179,10 +179,10 @@ def test_padding_behind_a_prompt_leaves_no_trace(bundle: Bundle) -> None:
     prompts = [random_prompt(random, length) for length in LENGTHS]
     following = [random_prompt(random, length) for length in reversed(LENGTHS)]
     together = GraphRows(bundle, [[]] * len(prompts))
-    found = [together.read(prompts), together.read(following)]
+    actual = [together.read(prompts), together.read(following)]
     for row, texts in enumerate(zip(prompts, following, strict=True)):
         alone = GraphRows(bundle, [[]])
-        for scores, text in zip(found, texts, strict=True):
+        for scores, text in zip(actual, texts, strict=True):
             np.testing.assert_allclose(scores[row], alone.read([text])[0], atol=1e-5)
         for name, state in alone.states.items():
             np.testing.assert_allclose(together.states[name][row], state[0], atol=1e-5)

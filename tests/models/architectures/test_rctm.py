@@ -50,7 +50,7 @@ def test_readouts_equal_plain_loops_at_every_length() -> None:
     kernels = [weights[f"sentence.kernels.{i}"][:, 0] for i in range(len(module.sentence.kernels))]
     lengths = torch.arange(1, 21)
     source, target = torch.randint(3, 30, (20, 20)), torch.randint(3, 30, (20, 3))
-    found = module(TranslationBatch(target, target, source, lengths))
+    actual = module(TranslationBatch(target, target, source, lengths))
     for row, length in enumerate(lengths.tolist()):
         words = [weights["source_embedding.weight"][i] * 5**0.5 for i in source[row, :length]]
         sentence = weights["decoder.context.weight"] @ sentence_vector(words, kernels)
@@ -61,7 +61,7 @@ def test_readouts_equal_plain_loops_at_every_length() -> None:
             recurrent = weights["decoder.hidden.weight"] @ hidden
             hidden = np.tanh(inputs + recurrent + sentence)
             readout = weights["readout.weight"] @ hidden
-            np.testing.assert_allclose(found[row, position], readout, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(actual[row, position], readout, rtol=1e-10, atol=1e-12)
 
 
 @torch.inference_mode()
@@ -123,9 +123,9 @@ def test_sentences_of_every_length_are_those_of_torch(tmp_path: Path) -> None:
     bundle = tiny_bundle("rctm", tmp_path, Precision.FP32, max_source_tokens=24)
     random = np.random.default_rng(0)
     sources = [random.integers(3, 250, length).tolist() for length in range(1, 25)]
-    found = GraphRows(open_bundle(bundle), sources).states["context"]
+    actual = GraphRows(open_bundle(bundle), sources).states["context"]
     module: Any = load_module(load_checkpoint(tmp_path / "rctm"))
-    for row, source in zip(found, sources, strict=True):
+    for row, source in zip(actual, sources, strict=True):
         with torch.inference_mode():
             state = module.encode(torch.tensor([source]), torch.tensor([len(source)]))
         np.testing.assert_allclose(row, state.context[0].numpy(), atol=2e-6)

@@ -112,13 +112,13 @@ def test_families_equal_plain_loops(variant: dict[str, Any], cell: str) -> None:
     config = parse_config({**SMALL, **variant, "cell": cell})
     module = loud(build(config))
     source, target = torch.randint(3, 30, (3, 6)), torch.randint(3, 30, (3, 4))
-    found = module.project(module(TranslationBatch(target, target, source, torch.tensor(LENGTHS))))
+    actual = module.project(module(TranslationBatch(target, target, source, torch.tensor(LENGTHS))))
     model = plain.Model(config, arrays_of(module))
     for row, length in enumerate(LENGTHS):
         expected = plain.FAMILIES[config.architecture](
             model, source[row, :length].tolist(), target[row].tolist()
         )
-        np.testing.assert_allclose(found[row], expected, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(actual[row], expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize(("variant", "cell"), in_turns(VARIANTS, CELLS, first=1))

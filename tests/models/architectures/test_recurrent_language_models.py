@@ -51,14 +51,14 @@ def random_ids(num_rows: int, length: int) -> torch.Tensor:
 @torch.inference_mode()
 def test_readouts_equal_their_equations(name: str) -> None:
     module, ids = fresh(name).double(), random_ids(2, NUM_TOKENS)
-    found = module(LanguageBatch(ids, ids))
+    actual = module(LanguageBatch(ids, ids))
     outputs, _ = module.recurrent(module.embedding(ids) * 8**0.5)
     weights = {key: value.numpy() for key, value in module.readout.state_dict().items()}
     for row in range(2):
         expected = READOUTS[module.config.architecture](
             module.config, outputs[row].numpy(), weights
         )
-        np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(actual[row], expected, rtol=1e-9, atol=1e-12)
 
 
 def recurrent_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -> list[Array]:
@@ -85,7 +85,7 @@ def attended(
     """Daniluk et al. 2017, the three kinds of attention, position by position."""
     w_y, w_h, w = (weights[f"{name}.weight"] for name in ("key", "query", "score"))
     w_r, w_x = np.split(weights["combine.weight"], 2, axis=1)
-    found = []
+    actual = []
     for t, (key, prediction) in enumerate(zip(keys, predictions, strict=True)):
         seen = range(max(0, t - window), t)
         scores = [float(w[0] @ np.tanh(w_y @ keys[s] + w_h @ key)) for s in seen]
@@ -93,21 +93,21 @@ def attended(
         context = np.zeros_like(values[0])
         for alpha, s in zip(alphas, seen, strict=True):
             context += alpha * values[s]
-        found.append(np.tanh(w_r @ context + w_x @ prediction))
-    return found
+        actual.append(np.tanh(w_r @ context + w_x @ prediction))
+    return actual
 
 
 def ngram_readouts(config: Any, outputs: Array, weights: dict[str, Array]) -> list[Array]:
     """Daniluk et al. 2017, the N-gram RNN, position by position."""
     k = config.hidden_dim // (config.order - 1)
-    found = []
+    actual = []
     for t in range(len(outputs)):
         parts = [
             outputs[t - i, i * k : (i + 1) * k] if t >= i else np.zeros(k)
             for i in range(config.order - 1)
         ]
-        found.append(np.tanh(weights["combine.weight"] @ np.concatenate(parts)))
-    return found
+        actual.append(np.tanh(weights["combine.weight"] @ np.concatenate(parts)))
+    return actual
 
 
 READOUTS: dict[str, Callable[[Any, Array, dict[str, Array]], list[Array]]] = {

@@ -48,14 +48,14 @@ def test_the_graph_computes_what_torch_computes(options: dict[str, Any], tmp_pat
 def test_attention_is_that_of_torch(options: dict[str, Any], tmp_path: Path) -> None:
     bundle, _ = exported(tmp_path, Precision.FP32, options)
     maps = encoded(bundle, TEXTS)["encoder_attention"]
-    for found, text in zip(maps, TEXTS, strict=True):
+    for actual, text in zip(maps, TEXTS, strict=True):
         length = len(text[0])
         with softmaxes() as expected:
             of_torch(tmp_path / NAME, [text])
         by_torch = np.concatenate([layer[0] for layer in expected])
-        assert found.shape[0] == len(by_torch) and len(expected) == 3
-        assert np.abs(found[:, :length, :length] - by_torch).max() < 1e-5
-        assert not found[:, :, length:].any()
+        assert actual.shape[0] == len(by_torch) and len(expected) == 3
+        assert np.abs(actual[:, :length, :length] - by_torch).max() < 1e-5
+        assert not actual[:, :, length:].any()
 
 
 @pytest.mark.parametrize("options", OPTIONS[:4])
@@ -70,9 +70,9 @@ def test_16_bits_err_by_rounding(options: dict[str, Any], tmp_path: Path) -> Non
 @pytest.mark.parametrize(("precision", "least"), [(Precision.INT8, 0.998), (Precision.INT4, 0.95)])
 def test_integers_keep_the_direction(precision: Precision, least: float, tmp_path: Path) -> None:
     bundle, expected = exported(tmp_path, precision, {})
-    found = of_graph(bundle, TEXTS)
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    assert ((found * expected).sum(1) / norms).min() > least
+    actual = of_graph(bundle, TEXTS)
+    norms = np.linalg.norm(actual, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((actual * expected).sum(1) / norms).min() > least
 
 
 def test_tokens_out_of_reach_change_no_bit(tmp_path: Path) -> None:

@@ -56,5 +56,5 @@ def test_low_precision_is_near_torch(precision: Precision, tmp_path: Path) -> No
 def test_options_that_do_not_fit_are_named(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ModelConfigError) as caught:
         parse_config({"architecture": NAME, "vocab_size": 50, **CONFIGS[NAME], **options})
-    [found] = caught.value.problems
-    assert problem in found
+    [actual] = caught.value.problems
+    assert problem in actual

@@ -35,10 +35,10 @@ def module():
 def test_it_computes_the_equations(module) -> None:
     ids = torch.randint(3, 60, (2, NUM_TOKENS))
     weights = {name: value.numpy() for name, value in module.state_dict().items()}
-    found = module(LanguageBatch(ids, ids))
+    actual = module(LanguageBatch(ids, ids))
     for row in range(2):
         expected = Plain(module.config, weights).hidden(ids[row].tolist())
-        np.testing.assert_allclose(found[row], expected, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(actual[row], expected, rtol=1e-9, atol=1e-11)
 
 
 class Plain:
@@ -83,7 +83,7 @@ class Plain:
 
     def head(self, name: str, part: slice, *given: Array) -> Array:
         r, w, k, v, a, removal = (each[:, part] for each in given)
-        size, found = self.config.head_dim, []
+        size, actual = self.config.head_dim, []
         state = np.zeros((size, size))  # [value, key], as in the paper
         for t in range(len(r)):
             kappa = removal[t] / np.linalg.norm(removal[t])
@@ -92,8 +92,8 @@ class Plain:
             y = (y - y.mean()) / np.sqrt(y.var() + self.config.norm_epsilon * size)
             y = y * self.weights[f"{name}.head_norm.weight"][part]
             y = y + self.weights[f"{name}.head_norm.bias"][part]
-            found.append(y + (r[t] * k[t] * self.weights[f"{name}.bonus"][part]).sum() * v[t])
-        return np.stack(found)
+            actual.append(y + (r[t] * k[t] * self.weights[f"{name}.bonus"][part]).sum() * v[t])
+        return np.stack(actual)
 
     def channels(self, x: Array, name: str) -> Array:
         before = np.concatenate([np.zeros_like(x[:1]), x[:-1]])
@@ -120,11 +120,11 @@ def sigmoid(x: Array) -> Array:
 def test_parts_of_a_text_equal_the_whole(module) -> None:
     ids = torch.randint(3, 60, (3, NUM_TOKENS))
     whole = module(LanguageBatch(ids, ids))
-    state, found = module.empty_state(), []
+    state, actual = module.empty_state(), []
     for part in ids.split([1, 1, 2, 30, 6], 1):
         hidden, state = module.read(part, state)
-        found.append(hidden)
-    torch.testing.assert_close(torch.cat(found, 1), whole)
+        actual.append(hidden)
+    torch.testing.assert_close(torch.cat(actual, 1), whole)
 
 
 def test_the_bundle_computes_what_the_module_does(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ def of_torch(folder: Path) -> Array:
 def test_both_graphs_compute_what_torch_computes(options: dict[str, Any], tmp_path: Path) -> None:
     bundle = open_bundle(tiny_bundle("self-attentive", tmp_path, Precision.FP32, **options))
     output = "logits" if options.get("head") else "embedding"
-    found = encoded(bundle, TEXTS)
-    assert np.abs(found[output] - of_torch(tmp_path / "self-attentive")).max() < 1e-5
+    actual = encoded(bundle, TEXTS)
+    assert np.abs(actual[output] - of_torch(tmp_path / "self-attentive")).max() < 1e-5
     rows, types = map(list, zip(*TEXTS, strict=True))
     plain = TextGraph(bundle).run(rows, types)
-    assert np.array_equal(plain[output], found[output])
+    assert np.array_equal(plain[output], actual[output])
 
 
 def test_hops_are_shares_of_a_texts_own_words(tmp_path: Path) -> None:
@@ -57,14 +57,14 @@ def test_hops_are_shares_of_a_texts_own_words(tmp_path: Path) -> None:
 
 
 def test_other_precisions_err_by_rounding(tmp_path: Path) -> None:
-    found = {
+    actual = {
         precision: open_bundle(tiny_bundle("self-attentive", tmp_path, precision))
         for precision in (Precision.FP16, Precision.BF16, Precision.INT8)
     }
-    wide = widened(found[Precision.BF16].folder, tmp_path / "wide")
-    found[Precision.BF16] = open_bundle(wide)
+    wide = widened(actual[Precision.BF16].folder, tmp_path / "wide")
+    actual[Precision.BF16] = open_bundle(wide)
     expected = of_torch(tmp_path / "self-attentive")
-    for bundle in found.values():
+    for bundle in actual.values():
         assert np.abs(encoded(bundle, TEXTS)["embedding"] - expected).max() < 0.02
 
 

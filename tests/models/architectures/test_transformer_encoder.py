@@ -70,8 +70,8 @@ def of_torch(checkpoint: Path, texts: list[Text]) -> list[np.ndarray]:
 
 def of_graph(bundle: Bundle, texts: list[Text]) -> np.ndarray:
     ids, types = map(list, zip(*texts, strict=True))
-    [found] = TextGraph(bundle).run(ids, types).values()
-    return found
+    [actual] = TextGraph(bundle).run(ids, types).values()
+    return actual
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -86,14 +86,14 @@ def test_the_graph_computes_what_torch_computes(options: dict[str, Any], tmp_pat
 def test_attention_is_that_of_torch(options: dict[str, Any], tmp_path: Path) -> None:
     bundle, _ = exported(tmp_path, Precision.FP32, options)
     maps = encoded(bundle, TEXTS)["encoder_attention"]
-    for found, text in zip(maps, TEXTS, strict=True):
+    for actual, text in zip(maps, TEXTS, strict=True):
         length = len(text[0])
         with softmaxes() as expected:
             of_torch(tmp_path / "transformer-encoder", [text])
         by_torch = np.concatenate([layer[0] for layer in expected])
-        assert found.shape[0] == len(by_torch) and len(expected) > 1
-        assert np.abs(found[:, :length, :length] - by_torch).max() < 1e-5
-        assert not found[:, :, length:].any()
+        assert actual.shape[0] == len(by_torch) and len(expected) > 1
+        assert np.abs(actual[:, :length, :length] - by_torch).max() < 1e-5
+        assert not actual[:, :, length:].any()
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.INT8])
@@ -123,9 +123,9 @@ def test_16_bits_err_by_rounding(options: dict[str, Any], tmp_path: Path) -> Non
 @pytest.mark.parametrize(("precision", "least"), [(Precision.INT8, 0.998), (Precision.INT4, 0.95)])
 def test_integers_keep_the_direction(precision: Precision, least: float, tmp_path: Path) -> None:
     bundle, expected = exported(tmp_path, precision, {})
-    found = of_graph(bundle, TEXTS)
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    assert ((found * expected).sum(1) / norms).min() > least
+    actual = of_graph(bundle, TEXTS)
+    norms = np.linalg.norm(actual, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((actual * expected).sum(1) / norms).min() > least
 
 
 def test_the_manifest_says_what_comes_out(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_heads_of_tokens_compute_what_torch_computes(
 
 def test_only_masked_words_are_scored(tmp_path: Path) -> None:
     bundle, _ = exported(tmp_path, Precision.FP32, MASKED_WORDS)
-    found = encoded(bundle, [([5, 9, 7, 9, 8], [0] * 5), ([5, 6], [0] * 2)])
-    assert found["top_ids"].shape == (2, 5, 20) and bundle.manifest.window == 20
-    is_scored = found["top_logp"].any(axis=2)
+    actual = encoded(bundle, [([5, 9, 7, 9, 8], [0] * 5), ([5, 6], [0] * 2)])
+    assert actual["top_ids"].shape == (2, 5, 20) and bundle.manifest.window == 20
+    is_scored = actual["top_logp"].any(axis=2)
     assert is_scored.tolist() == [[False, True, False, True, False], [False] * 5]
 
 

@@ -68,11 +68,11 @@ def test_a_translator_equals_plain_loops(
     }
     module = random_module({"architecture": architecture, **TRANSLATION, **options})
     source, target = torch.randint(3, 40, (2, 21)), torch.randint(3, 40, (2, 19))
-    found = module(TranslationBatch(target, target, source, torch.tensor([21, 13])))
+    actual = module(TranslationBatch(target, target, source, torch.tensor([21, 13])))
     plain = PlainTranslator(module.config, weights_of(module))
     for row, length in enumerate((21, 13)):
         expected = plain.hidden(source[row, :length].tolist(), target[row].tolist())
-        np.testing.assert_allclose(found[row], expected, atol=1e-6)
+        np.testing.assert_allclose(actual[row], expected, atol=1e-6)
 
 
 RELATIVE = {"positions": {"kind": "relative", "num_buckets": 8, "max_distance": 11}}
@@ -120,10 +120,10 @@ def test_logits_of_other_translators_equal_plain_loops(options: dict[str, Any]) 
     source, target = torch.randint(3, 40, (1, 15)), torch.randint(3, 40, (1, 14))
     source[0, 0] = module.config.source_vocabulary - 1
     hidden = module(TranslationBatch(target, target, source, torch.tensor([15])))
-    found = module.project(hidden)
+    actual = module.project(hidden)
     plain = PlainTranslator(module.config, weights_of(module))
     expected = plain.logits(plain.hidden(source[0].tolist(), target[0].tolist()))
-    np.testing.assert_allclose(found[0], expected, atol=1e-5)  # sinusoids are float32
+    np.testing.assert_allclose(actual[0], expected, atol=1e-5)  # sinusoids are float32
 
 
 @pytest.mark.parametrize("window", [None, 1, 4, 32])
@@ -132,10 +132,10 @@ def test_logits_of_other_translators_equal_plain_loops(options: dict[str, Any]) 
 def test_a_language_model_equals_plain_loops(architecture: str, window: int | None) -> None:
     module = random_module({"architecture": architecture, **LANGUAGE, "window": window})
     ids = torch.randint(3, 40, (2, 11))
-    found = module(LanguageBatch(ids, ids))
+    actual = module(LanguageBatch(ids, ids))
     plain = PlainLanguageModel(module.config, weights_of(module))
     for row in range(2):
-        np.testing.assert_allclose(found[row], plain.hidden(ids[row].tolist()), atol=1e-6)
+        np.testing.assert_allclose(actual[row], plain.hidden(ids[row].tolist()), atol=1e-6)
 
 
 @pytest.mark.parametrize("window", [None, 4])

@@ -67,22 +67,22 @@ def test_scores_and_states_are_those_of_single_steps(
     for i in range(count):
         totals = np.minimum(np.add(PAST_LENGTHS, 1 + i), CAPACITY).astype(np.int32)
         lengths = {"past_lengths": totals - 1, "total_lengths": totals}
-        found = new_scores(manifest, len(ids))
+        actual = new_scores(manifest, len(ids))
         of_states = {f"{name}.next": array for name, array in stepped.items()}
         inputs: Arrays = {"ids": ids[:, i : i + 1].copy(), **lengths, **stepped}
         assert graphs.step is not None
-        graphs.step.bind(inputs, found | of_states)()
-        for name, array in found.items():
+        graphs.step.bind(inputs, actual | of_states)()
+        for name, array in actual.items():
             scores[name].reshape(len(ids), count, -1)[:, i] = array.reshape(len(ids), -1)
 
     verified = {name: array.copy() for name, array in filled.items()}
-    found = new_scores(manifest, len(ids), count)
-    names = [spec.name for spec in manifest.graphs[VERIFY].outputs if spec.name not in found]
+    actual = new_scores(manifest, len(ids), count)
+    names = [spec.name for spec in manifest.graphs[VERIFY].outputs if spec.name not in actual]
     of_states = {name: verified[name.partition(".next")[0]] for name in names}
     together: Arrays = {"ids": ids, "past_lengths": np.array(PAST_LENGTHS, np.int32), **verified}
-    graphs.verify.bind(together, found | of_states)()
+    graphs.verify.bind(together, actual | of_states)()
 
-    for expected, ours in ((scores, found), (stepped, verified)):
+    for expected, ours in ((scores, actual), (stepped, verified)):
         assert {
             name for name in expected if not np.array_equal(expected[name], ours[name])
         } == set()

@@ -49,9 +49,9 @@ def test_phrases_come_in_several_writings_and_are_not_what_is_judged_by() -> Non
 
 def test_numbers_become_others_of_their_kind_on_both_sides() -> None:
     for seed in range(50):
-        found = replace_values(PAIRS[4].source, PAIRS[4].target, random.Random(seed))
-        assert found is not None
-        numbers = [re.findall(r"\d+", side) for side in found]
+        actual = replace_values(PAIRS[4].source, PAIRS[4].target, random.Random(seed))
+        assert actual is not None
+        numbers = [re.findall(r"\d+", side) for side in actual]
         assert numbers[0] == numbers[1]
         year, month, day, hour, minute = numbers[0]
         assert (len(year), len(month), len(day)) == (4, 2, 2)
@@ -77,11 +77,11 @@ def test_addresses_names_and_code_are_the_same_in_both_languages() -> None:
 def test_names_of_both_sides_become_others_that_are_new_each_time() -> None:
     made: set[str] = set()
     for seed in range(50):
-        found = rename(
+        actual = rename(
             "Tom and Anna saw Tom, Lord.", "Tom et Anna ont vu Tom, Seigneur.", random.Random(seed)
         )
-        assert found is not None
-        source, target = found
+        assert actual is not None
+        source, target = actual
         names = re.fullmatch(r"(.+) and (.+) saw \1, Lord\.", source)
         assert names and target == f"{names[1]} et {names[2]} ont vu {names[1]}, Seigneur."
         assert all(NAME.fullmatch(word) for name in names.groups() for word in name.split())
@@ -116,8 +116,8 @@ def test_typos_are_those_that_people_make() -> None:
     assert {"waht", "whatt", "whhat", "wat", "wht"} <= typos
     words = ["some", "other", "flowers", "grow", "there"]
     many = {mistype(" ".join(words), random.Random(seed)) for seed in range(100)}
-    found = {sum(a != b for a, b in zip(words, text.split(), strict=True)) for text in many}
-    assert {1, 2} <= found <= {0, 1, 2}
+    actual = {sum(a != b for a, b in zip(words, text.split(), strict=True)) for text in many}
+    assert {1, 2} <= actual <= {0, 1, 2}
 
 
 def test_capitals_and_titles() -> None:

@@ -35,28 +35,28 @@ def uniform(found: Sequence[ProseWindow]) -> np.ndarray:
 
 def test_bits_are_counted_per_byte_of_the_text() -> None:
     """Two documents of 3 and 4 bytes are nine tokens, with their ends."""
-    found = ProseReader(byte_tokenizer(), OWN, 6).score(["abc", "été"[:2] + "x"], uniform)
-    assert (found.documents, found.bytes, found.tokens) == (2, 7, 9)
-    assert found.bits_per_byte == pytest.approx(9 / 7 * math.log2(259), abs=1e-3)
-    assert found.perplexity == pytest.approx(259, rel=1e-3)
-    assert (found.window, found.stride) == (6, 3)
+    actual = ProseReader(byte_tokenizer(), OWN, 6).score(["abc", "été"[:2] + "x"], uniform)
+    assert (actual.documents, actual.bytes, actual.tokens) == (2, 7, 9)
+    assert actual.bits_per_byte == pytest.approx(9 / 7 * math.log2(259), abs=1e-3)
+    assert actual.perplexity == pytest.approx(259, rel=1e-3)
+    assert (actual.window, actual.stride) == (6, 3)
 
 
 @pytest.mark.parametrize("prefix", [(1,), ()])
 def test_documents_have_the_bits_of_their_own_tokens(prefix: tuple[int, ...]) -> None:
     """To this model token t is worth t nats; without a prefix nothing predicts the first."""
 
-    def telling(found: Sequence[ProseWindow]) -> np.ndarray:
-        return np.array([w.token_ids[w.num_known :] for w in found], float)
+    def telling(actual: Sequence[ProseWindow]) -> np.ndarray:
+        return np.array([w.token_ids[w.num_known :] for w in actual], float)
 
     documents, tokenizer = ["abcdefg", "été", "x"], byte_tokenizer()
     conventions = Conventions(prompt_prefix=prefix, stop=(2,))
-    found = ProseReader(tokenizer, conventions, 6).score(documents, telling)
+    actual = ProseReader(tokenizer, conventions, 6).score(documents, telling)
     tokens = [[*tokenizer.encode(text).ids, 2] for text in documents]
     tokens[0] = tokens[0] if prefix else tokens[0][1:]
     bits = [round(sum(each) / math.log(2), 1) for each in tokens]
-    assert found.by_document == tuple(map(DocumentScore, [7, 5, 1], bits))
-    assert found.bits_per_byte == pytest.approx(sum(bits) / 13, abs=0.1)
+    assert actual.by_document == tuple(map(DocumentScore, [7, 5, 1], bits))
+    assert actual.bits_per_byte == pytest.approx(sum(bits) / 13, abs=0.1)
 
 
 @pytest.mark.parametrize("prefix", [(1,), ()])
@@ -69,5 +69,5 @@ def test_torch_says_what_teacher_forcing_says(
     ids = list(range(40, 60))
     logp = teacher_forced_log_probabilities(module, [], [*prefix, *ids])
     expected = [-float(logp[len(prefix) + i - 1, ids[i]]) for i in range(7, 20)]
-    found = nats(module, [ProseWindow(ids, 7)] * 11, prefix)
-    np.testing.assert_allclose(found, [expected] * 11, rtol=1e-4)
+    actual = nats(module, [ProseWindow(ids, 7)] * 11, prefix)
+    np.testing.assert_allclose(actual, [expected] * 11, rtol=1e-4)

@@ -13,9 +13,9 @@ def test_frequent_words_and_rare_ones_in_small_letters_are_known() -> None:
     texts = ["The dog saw Ann. Ann ran.", "THE cat, the rat's hat, an x-ray"] * 2 + [
         "Ann Bob a fad"
     ]
-    found = known(texts)
-    assert {"the", "Ann", "dog", "rat's", "x-ray"} <= found
-    assert not {"Bob", "fad", "The", "THE", "ann"} & found
+    actual = known(texts)
+    assert {"the", "Ann", "dog", "rat's", "x-ray"} <= actual
+    assert not {"Bob", "fad", "The", "THE", "ann"} & actual
 
 
 def test_a_words_usual_writing_is_not_that_of_beginnings() -> None:
@@ -27,7 +27,7 @@ def test_a_words_usual_writing_is_not_that_of_beginnings() -> None:
 def test_names_that_are_always_copied_are_known_once_they_are_very_frequent() -> None:
     texts = ["Here is Julia in London"] * 9
     assert {"Julia", "London"} <= known(texts, "Julie est à Londres")
-    found = known(texts, "Julia est à Londres")
-    assert "London" in found
-    assert "Julia" not in found
+    actual = known(texts, "Julia est à Londres")
+    assert "London" in actual
+    assert "Julia" not in actual
     assert "Julia" in known(texts * MOST_COPIED, "Julia est à Londres")

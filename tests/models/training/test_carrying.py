@@ -70,12 +70,12 @@ def test_losses_of_windows_are_those_of_a_text_in_one_piece(family: dict[str, An
     module, data, carry = module_of(**family), data_of(100), Carry()
     batches = [data.batch(each) for each in data.epoch(0, 0, WINDOW * ROWS)]
     assert [batch.begins for batch in batches] == [True] + [False] * (len(batches) - 1)
-    found = [losses(module, carry.read(module, batch), batch.labels) for batch in batches]
+    actual = [losses(module, carry.read(module, batch), batch.labels) for batch in batches]
     labels = torch.cat([batch.labels for batch in batches], 1)
     ids = torch.cat([torch.full((ROWS, 1), 1), labels[:, :-1]], 1)
     whole = losses(module, module(LanguageBatch(ids, labels)), labels)
     assert whole.shape[1] >= 4 * WINDOW
-    torch.testing.assert_close(torch.cat(found, 1), whole)
+    torch.testing.assert_close(torch.cat(actual, 1), whole)
 
 
 def test_gradients_end_where_a_window_begins() -> None:

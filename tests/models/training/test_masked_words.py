@@ -59,10 +59,10 @@ def write(folder: Path) -> Path:
 async def filled(bundle: Path, text: str) -> MaskedWord:
     loaded = load_model(bundle, EngineConfig(slots=4, threads=1))
     try:
-        found = await loaded.pipeline.run(EncodeJob("job", (text,), top_k=1))
+        actual = await loaded.pipeline.run(EncodeJob("job", (text,), top_k=1))
     finally:
         await loaded.engine.shutdown()
-    [[[word]]] = found.masked_words
+    [[[word]]] = actual.masked_words
     return word
 
 

@@ -53,8 +53,8 @@ def test_a_section_of_another_kind_has_its_own_options(tmp_path: Path) -> None:
     nearer = 'extends = "near.toml"\n[model.attention]\nwindow = 2\n'
     everywhere = 'extends = "near.toml"\n[model.attention]\nkind = "global"\n'
     write(tmp_path, base=luong, near=near, nearer=nearer, everywhere=everywhere)
-    found = [read_config(tmp_path / f"{name}.toml").model for name in ("nearer", "everywhere")]
-    assert [getattr(each, "attention", None) for each in found] == [LocalM(window=2), Global()]
+    actual = [read_config(tmp_path / f"{name}.toml").model for name in ("nearer", "everywhere")]
+    assert [getattr(each, "attention", None) for each in actual] == [LocalM(window=2), Global()]
 
 
 @pytest.mark.parametrize(

@@ -202,10 +202,10 @@ def test_bleu_is_of_the_origins_that_are_named(data) -> None:
     dev = (data / "dev.tsv").read_text()
     (data / "dev.tsv").write_text(dev + dev.replace("toy", "book"))
     config = path.read_text()
-    for origins, found in (("", {"book", "toy"}), ('bleu_origins = ["book"]\n', {"book"})):
+    for origins, actual in (("", {"book", "toy"}), ('bleu_origins = ["book"]\n', {"book"})):
         path.write_text(config.replace("bleu_sentences = 4", "bleu_sentences = 12") + origins)
         pairs = prepare(read_config(path), data, data / "tokenizer.json").pairs
-        assert {pair.origin for pair in pairs} == found
+        assert {pair.origin for pair in pairs} == actual
     path.write_text(config + 'bleu_origins = ["film"]\n')
     with pytest.raises(ValueError, match=r"film.*only book, toy"):
         prepare(read_config(path), data, data / "tokenizer.json")

@@ -57,9 +57,9 @@ def make_batches(module: nn.Module) -> list[TrainingBatch]:
 def gradients(module: nn.Module, given: TrainingBatch) -> list[torch.Tensor]:
     hidden = module(given.batch).flatten(0, 1)[given.places]
     SmoothedCrossEntropy.apply(module.project(hidden), given.labels, 0.1).backward()
-    found = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    actual = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
     module.zero_grad()
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(("architecture", "changes"), TRANSFORMERS)
@@ -91,9 +91,9 @@ def test_the_loss_is_the_same_in_slices_of_any_size(
     expected = SmoothedCrossEntropy.apply(logits, labels, 0.1)
     (gradient,) = torch.autograd.grad(expected, logits)
     monkeypatch.setattr(learning, "rows_per_slice", lambda logits: size)
-    found = SmoothedCrossEntropy.apply(logits, labels, 0.1)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found, logits)[0], gradient)
+    actual = SmoothedCrossEntropy.apply(logits, labels, 0.1)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(torch.autograd.grad(actual, logits)[0], gradient)
 
 
 @pytest.mark.parametrize("shape", [(24, 10), (10, 24), (16, 16)])

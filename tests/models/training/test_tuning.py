@@ -104,8 +104,8 @@ def _stopping_at(number: int) -> Iterator[None]:
 def test_texts_beyond_the_limits_are_left_out() -> None:
     config = MODEL.model_copy(update={"max_source_tokens": 4, "max_target_tokens": 4})
     sources, targets = [[3], [3] * 3, [3] * 4, [], [3]], [[5], [5] * 3, [5], [5], [5] * 4]
-    found = TuningTexts(sources, targets).select_fitting(config, OWN)
-    assert found.sources == [[3], [3] * 3]
+    actual = TuningTexts(sources, targets).select_fitting(config, OWN)
+    assert actual.sources == [[3], [3] * 3]
 
 
 def test_tokens_of_languages_stand_around_texts() -> None:

@@ -46,5 +46,5 @@ def test_what_does_not_fit(manifest: Manifest, changes: dict[str, Any], problem:
 
 
 def test_pixels_need_a_picture(manifest: Manifest) -> None:
-    found = [*manifest_problems(replace(manifest, picture=None))]
-    assert "picture: missing, graphs.encode reads pixels" in found
+    actual = [*manifest_problems(replace(manifest, picture=None))]
+    assert "picture: missing, graphs.encode reads pixels" in actual

@@ -158,10 +158,10 @@ def test_it_is_the_operator(sizes: tuple[int, int, int], options: dict[str, Any]
     if sizes[2] % 16 and options.get("rotary"):
         pytest.skip("GroupQueryAttention rotates heads of multiples of 16 only")
     feeds = inputs_of(sizes, 9, **flags(options))
-    found, expected = own(sizes, feeds, options), operator(sizes, feeds, options)
+    actual, expected = own(sizes, feeds, options), operator(sizes, feeds, options)
     for row, length in enumerate(feeds["total_lengths"]):
-        assert np.abs(found[0][row] - expected[0][row]).max() < TOLERANCE
-        for one, other in zip(found[1:3], expected[1:], strict=True):
+        assert np.abs(actual[0][row] - expected[0][row]).max() < TOLERANCE
+        for one, other in zip(actual[1:3], expected[1:], strict=True):
             assert np.abs(one[row, :, :length] - other[row, :, :length]).max() < 1e-6
 
 

@@ -81,8 +81,8 @@ def test_products_are_those_of_the_operator(bits: int) -> None:
     model, _ = layer(576, 200, bits=bits)
     x = vectors(17, 576)
     x[2] = 0  # of tiny numbers it computes no levels
-    found, expected = native(model)({"x": x})[0], portable(model)({"x": x})[0]
-    assert differences(found, expected) < 5 * TOLERANCE
+    actual, expected = native(model)({"x": x})[0], portable(model)({"x": x})[0]
+    assert differences(actual, expected) < 5 * TOLERANCE
 
 
 def test_a_row_has_the_same_bits_alone() -> None:

@@ -68,8 +68,8 @@ def test_without_log_probabilities_scores_are_relative_to_the_greatest() -> None
 def test_log_probabilities_are_wanted_where_nothing_is_said() -> None:
     scores, outputs = scores_of(3, 5000), ["top_logp", "top_ids", "log_normaliser"]
     node = helper.make_node("TokenChoice", ["scores"], outputs, domain="attendant", number=20)
-    found = run_nodes([node], {"scores": scores}, outputs)
-    for each, expected in zip(found, choose(scores), strict=True):
+    actual = run_nodes([node], {"scores": scores}, outputs)
+    for each, expected in zip(actual, choose(scores), strict=True):
         assert np.array_equal(each, expected)
 
 

@@ -75,8 +75,8 @@ def test_attention_is_that_of_the_operators(
     model = attention(*sizes, num_biases, cap)
     for lengths in (LENGTHS, LENGTHS[:1], np.ones(3, np.int32)):
         feeds = attention_inputs(lengths, *sizes, num_biases)
-        [found], [expected] = native(model, threads)(feeds), portable(model)(feeds)
-        assert np.abs(found - expected).max() < TOLERANCE
+        [actual], [expected] = native(model, threads)(feeds), portable(model)(feeds)
+        assert np.abs(actual - expected).max() < TOLERANCE
 
 
 def test_a_row_has_the_same_bits_alone() -> None:
@@ -125,15 +125,15 @@ def test_memory_is_quantised_as_by_the_operators(kv_heads: int, size: int, threa
     x *= 10.0 ** np.random.default_rng(1).uniform(-2, 2, width)
     x[:, 1] = 0
     feeds = {"keys_values": x.astype(np.float32), **places}
-    found = dict(zip(outputs, native(model, threads)(feeds), strict=True))
+    actual = dict(zip(outputs, native(model, threads)(feeds), strict=True))
     expected = dict(zip(outputs, portable(model)(feeds), strict=True))
     for name in ("key_step", "value_step"):
-        np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_array_equal(actual[name], expected[name])
     for name in ("keys", "values"):
         steps = expected[f"{name.removesuffix('s')}_step"].reshape(-1, kv_heads, 1, size)
-        for each in (found, expected):
+        for each in (actual, expected):
             each[name] = each[name] * (steps > 0)  # levels of a channel of zeros are arbitrary
-        np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_array_equal(actual[name], expected[name])
 
 
 def test_lengths_that_do_not_fit_the_tokens_are_refused() -> None:

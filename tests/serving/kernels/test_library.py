@@ -293,14 +293,14 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     if compiler is None:
         pytest.skip("g++ is not installed")
     # ASan intercepts exceptions only if their library is loaded with it.
-    found = [
+    actual = [
         subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()
         for name in ("libasan.so", "libstdc++.so")
     ]
-    if not all(map(os.path.isabs, found)):
+    if not all(map(os.path.isabs, actual)):
         pytest.skip("the address sanitizer of g++ is not installed")
     flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     used = [native_kernels().description]  # compiling the others takes minutes
     checked = build.build(tmp_path / "checked.so", tuple(flags), used)
     options = "detect_leaks=0:detect_odr_violation=0"  # Python itself never frees all it has
-    run_tests(checked, LD_PRELOAD=" ".join(found), ASAN_OPTIONS=options)
+    run_tests(checked, LD_PRELOAD=" ".join(actual), ASAN_OPTIONS=options)

@@ -52,8 +52,8 @@ def test_a_cell_has_the_bits_of_the_operators(cell: str, rows: int, threads: int
     fast, plain = native(model(cell), threads), portable(model(cell))
     for dim in DIMS:
         feeds = cell_inputs(cell, rows, dim)
-        for found, expected in zip(fast(feeds), plain(feeds), strict=True):
-            assert np.array_equal(found, expected), dim
+        for actual, expected in zip(fast(feeds), plain(feeds), strict=True):
+            assert np.array_equal(actual, expected), dim
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -131,8 +131,8 @@ def test_attention_to_states_is_near_a_plain_loop(
     kind: str, sizes: tuple[int, int, int, int], threads: int
 ) -> None:
     feeds = memory_inputs(*sizes)
-    for found, plain in zip(attend(kind, feeds, threads), plain_attend(kind, feeds), strict=True):
-        assert np.abs(found - plain).max() < 2e-5  # scores are sums of up to 1,000 products
+    for actual, plain in zip(attend(kind, feeds, threads), plain_attend(kind, feeds), strict=True):
+        assert np.abs(actual - plain).max() < 2e-5  # scores are sums of up to 1,000 products
 
 
 @pytest.mark.parametrize("kind", ATTENTIONS)
