@@ -155,3 +155,4 @@ def test_what_is_not_well_formed(text: str) -> None:
 
 def test_references() -> None:
     assert unescape_references("&lt;&#233;&#x1F600;&quot;&amp;lt; & b") == '<é😀"&lt; & b'
+    assert unescape_references("&#38;lt; &#x26;amp; &amp;#38;") == "&lt; &amp; &#38;"
