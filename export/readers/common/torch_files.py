@@ -322,7 +322,8 @@ def _read_legacy(mapped: mmap.mmap, names: frozenset[str]) -> Any:
         raise PickleProblem(["its numbers are not little-endian"])
     tree = _unpickle(mapped, names, storages)
     keys = _unpickle(mapped, frozenset(), None)
-    if not isinstance(keys, list) or set(map(str, keys)) != storages.by_key.keys():
+    are_texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if not are_texts or set(keys) != storages.by_key.keys():
         raise PickleProblem(["the file does not say where its storages are"])
     problems: list[str] = []
     for key in keys:

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import random
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -349,6 +350,16 @@ def test_missing_storages_are_listed(tmp_path: Path) -> None:
         pickled = archive.read("model/data.pkl")
     problems = problems_of(pickled_into_zip(tmp_path, pickled))
     assert problems == ["storage '0' is missing", "storage '1' is missing"]
+
+
+def test_keys_of_storages_are_texts_in_the_older_format(tmp_path: Path) -> None:
+    path = saved(tmp_path, torch.ones(3), _use_new_zipfile_serialization=False)
+    data = path.read_bytes()
+    [key] = set(re.findall(rb"(\d{6,})q", data))
+    texts, numbers = (pickle.dumps([kind(key)], protocol=2) for kind in (bytes.decode, int))
+    assert data.count(texts) == 1
+    path.write_bytes(data.replace(texts, numbers))
+    assert problems_of(path) == ["the file does not say where its storages are"]
 
 
 # Files cut short, and bytes changed
