@@ -268,7 +268,7 @@ def reads_all(repeated: str) -> FieldReader:
 
     async def read(request: Request) -> Fields:
         body, content_type = await request.body(), _media_type(request)
-        if content_type == JSON and not request.scope["query_string"]:
+        if content_type == JSON and body and not request.scope["query_string"]:
             return _parse_json(request, body, _ALL_TYPES)
         pairs = request.query_params.multi_items()
         if content_type in (URL_ENCODED, MULTIPART):

@@ -65,6 +65,11 @@ async def test_a_compressed_body_is_read_as_the_plain_one(
     assert {**packed.json(), "id": 0, "created": 0} == {**plain.json(), "id": 0, "created": 0}
 
 
+async def test_an_empty_body_lacks_the_first_field(world: World) -> None:
+    answer = await world.client.post("/translate", headers={"Content-Type": JSON})
+    assert (answer.status_code, answer.json()["field"]) == (400, "q")
+
+
 async def test_a_compressed_form_is_read(world: World) -> None:
     headers = {"Content-Type": FORM, "Content-Encoding": "gzip"}
     content = gzip.compress(b"q=a+dog&source=en&target=fr")
