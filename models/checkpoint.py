@@ -102,8 +102,9 @@ class Checkpoint:
             path.stem if path.is_file() else path.name,
             *(parent.name for parent in path.parents),
         ]
-        told = next((name for name in names if not _SAYS_NOTHING.fullmatch(name)), names[0])
-        return _TIMESTAMP.sub("", re.sub("^models--.*--", "", told))
+        telling_names = (name for name in names if not _SAYS_NOTHING.fullmatch(name))
+        name = next(telling_names, names[0])
+        return _TIMESTAMP.sub("", re.sub("^models--.*--", "", name))
 
     @property
     def tokenizer(self) -> str:

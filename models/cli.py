@@ -252,7 +252,7 @@ def plot_gradients(
         opened = [load_checkpoint(path) for path in checkpoints]
         if len({checkpoint.config.task for checkpoint in opened}) > 1:
             fail("language models and translators read other texts: draw each kind by itself")
-        reaches = [measure(each, text, Amount(texts, tokens)) for each in opened]
+        reaches = [measure(checkpoint, text, Amount(texts, tokens)) for checkpoint in opened]
         draw(reaches, output)
     for reach in reaches:
         click.echo(str(reach))

@@ -108,12 +108,16 @@ def translate_all(
 
 
 def _continue(
-    model: GenerativeModel[S], given: Tensor, state: S, max_new_tokens: int, stop: tuple[int, ...]
+    model: GenerativeModel[S],
+    prompt_ids: Tensor,
+    state: S,
+    max_new_tokens: int,
+    stop: tuple[int, ...],
 ) -> list[list[int]]:
-    """Continue rows of ids [batch, given]. Rows that have ended stay in the batch."""
-    stops, columns = torch.tensor(stop, device=given.device), []
-    has_ended = torch.zeros(len(given), dtype=torch.bool, device=given.device)
-    ids = given
+    """Continue rows of ids [batch, prompt]. Rows that have ended stay in the batch."""
+    stops, columns = torch.tensor(stop, device=prompt_ids.device), []
+    has_ended = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
+    ids = prompt_ids
     for _ in range(max_new_tokens):
         hidden, state = model.read(ids, state)
         ids = model.project(hidden[:, -1]).argmax(-1, keepdim=True)
@@ -121,7 +125,7 @@ def _continue(
         has_ended |= torch.isin(ids[:, 0], stops)
         if has_ended.all():
             break
-    rows = torch.cat(columns, 1).tolist() if columns else [[] for _ in given]
+    rows = torch.cat(columns, 1).tolist() if columns else [[] for _ in prompt_ids]
     return [list(takewhile(lambda token: token not in stop, row)) for row in rows]
 
 
@@ -308,7 +312,7 @@ def _search(
         live = [beam for beam in candidates if not has_ended(beam)][: rules.num_beams]
         if not live or pool.is_final(live[0]):
             return pool.hypotheses
-        rows, ids = ([each.row for each in live], [each.token_ids[-1] for each in live])
+        rows, ids = ([beam.row for beam in live], [beam.token_ids[-1] for beam in live])
         state = state.select(torch.tensor(rows, device=logp.device))
         hidden, state = model.step(torch.tensor(ids, device=logp.device), state)
 

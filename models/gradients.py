@@ -86,7 +86,7 @@ def gradient_norms(module: AnyModel, batch: TargetBatch) -> Iterator[list[float]
         loss = cross_entropy(module.project(hidden[:, position]), labels, reduction="sum")
         gradients = torch.autograd.grad(loss, [source for _, source in inputs], retain_graph=True)
         read = zip(texts, inputs, gradients, strict=True)
-        norms = [_norms(ids, seen, gradient) for ids, (seen, _), gradient in read]
+        norms = [_norms(ids, embedded, gradient) for ids, (embedded, _), gradient in read]
         for row in (labels != IGNORED_LABEL).nonzero()[:, 0].tolist():
             ends = [*(int(source.source_lengths[row]) for source in sources), position + 1]
             parts = [source[row, :end] for source, end in zip(norms, ends, strict=True)]

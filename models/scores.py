@@ -111,7 +111,7 @@ def share_kept(pairs: Sequence[SentencePair], hypotheses: Sequence[str]) -> floa
     it.
     """
     judgements = [keeps(pair, text) for pair, text in zip(pairs, hypotheses, strict=True)]
-    judged = [each for each in judgements if each is not None]
+    judged = [judgement for judgement in judgements if judgement is not None]
     return 100 * sum(judged) / len(judged) if judged else None
 
 

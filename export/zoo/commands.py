@@ -186,7 +186,7 @@ def _address(picture: Path, readme: Path) -> str:
 @click.option("-o", "--output", type=FOLDER, required=True, help="Folder of what is shipped.")
 @click.option(
     "--weights",
-    type=click.Choice([each.value for each in Storage]),
+    type=click.Choice([storage.value for storage in Storage]),
     default=Storage.FP16.value,
     help="How they are stored. int8 is matrices in int8, row by row, and the rest in fp16: the int8"
     " bundle of a Transformer that translates, and of bahdanau, stays the same.",

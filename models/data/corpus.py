@@ -211,9 +211,9 @@ def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> lis
     windows = [ProseWindow(stream[:length], num_unseen)]
     end = length
     while end < len(stream):
-        known, end = end, min(end + stride, len(stream))
+        last_end, end = end, min(end + stride, len(stream))
         start = max(0, end - length)
-        windows.append(ProseWindow(stream[start:end], known - start))
+        windows.append(ProseWindow(stream[start:end], last_end - start))
     return windows
 
 
@@ -269,7 +269,7 @@ def known_words(pairs: Iterable[SentencePair]) -> list[str]:
         small = word.lower()
         counts[small] += count
         best = usual.setdefault(small, word)
-        usual[small] = max(word, best, key=lambda each: (within[each], each == small))
+        usual[small] = max(word, best, key=lambda form: (within[form], form == small))
 
     def is_known(small: str) -> bool:
         is_name = usual[small] != small and counts[small] < MOST_COPIED

@@ -187,7 +187,7 @@ class BaseTransformer(VocabularyLayers, TranslationModel[TransformerState]):
         for layer, mask in zip(self.encoder.layers, masks, strict=True):
             x = layer(x, mask)
         memory = self.encoder.norm(x)
-        source = tuple(each.cross_attention.keys_values(memory) for each in self.decoder.layers)
+        source = tuple(layer.cross_attention.keys_values(memory) for layer in self.decoder.layers)
         return TransformerState(source, is_real, ((),) * len(source), num_read=0)
 
     def read(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:

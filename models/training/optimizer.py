@@ -130,7 +130,7 @@ class Muon(torch.optim.Optimizer):
         momenta = [self._momentum(matrix) for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
         ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
-        ahead = [block for each in ahead for block in each.chunk(num_blocks)]
+        ahead = [block for matrix_ahead in ahead for block in matrix_ahead.chunk(num_blocks)]
         joined = ahead[0] if len(ahead) == 1 else torch.stack(ahead)
         update = orthogonalise(joined.to(self.products))
         directions = [update] if len(ahead) == 1 else update.unbind()

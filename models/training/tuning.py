@@ -134,7 +134,7 @@ class Tuner:
         share_of_domain = share / (1 - share) * len(domain) / max(len(general), 1)
         repeats = np.repeat([1.0, min(share_of_domain, 1.0)], [len(domain), len(general)])
         domain_dev, general_dev = (
-            parallel(each, np.ones(len(each))) for each in (data.domain_dev, data.general_dev)
+            parallel(pairs, np.ones(len(pairs))) for pairs in (data.domain_dev, data.general_dev)
         )
         return parallel(both, repeats), domain_dev, general_dev
 

@@ -145,7 +145,9 @@ def _label_quality(
     """
     data = label_data(module.config, prepared.tokenizer, test)
     logits = vectors_of(module, data.rows, [[0] * len(row) for row in data.rows])
-    result = tally(module.config.labels, data.labels, [int(each.argmax()) for each in logits])
+    result = tally(
+        module.config.labels, data.labels, [int(row_logits.argmax()) for row_logits in logits]
+    )
     firsts = {label: row for row, label in zip(data.rows[::-1], data.labels[::-1], strict=True)}
     rows = [row for _, row in sorted(firsts.items()) if len(row) <= LONGEST_SHOWN][:MOST_SHOWN]
     has_hops = draw_hops(module, prepared.tokenizer, rows, run.checkpoint / HOPS_FILE)

@@ -77,11 +77,6 @@ class Quota:
             raise
         await self._database.run(_bill, key, characters, reservation, now)
 
-    async def spend(self, key: str, characters: int) -> None:
-        """Bill characters. Raises QuotaExceeded and StorageError."""
-        if (entry := self._entry(key)) is not None:
-            await self._database.run(_spend, entry, characters, self._now())
-
     async def usage(self, key: str) -> KeyUsage:
         """Return what a key has used this month; 0 on a server without keys."""
         now = self._now()
@@ -141,12 +136,6 @@ def _check(database: sqlite3.Connection, entry: KeyEntry, characters: int, now: 
         )
         _, end = _month(now)
         raise QuotaExceeded(message, (end - now).total_seconds())
-
-
-def _spend(database: sqlite3.Connection, entry: KeyEntry, characters: int, now: datetime) -> None:
-    with transaction(database):
-        _check(database, entry, characters, now)
-        _add(database, entry.name, characters, now)
 
 
 def _bill(

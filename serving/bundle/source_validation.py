@@ -119,8 +119,8 @@ def _encode_problems(manifest: Manifest, encoder: EncoderSpec) -> Iterator[str]:
         return
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     for name, expected in _SOURCE_INPUTS.items():
-        found = inputs.get(name)
-        if found != expected and (found is not None or name != SOURCE_TYPES):
+        tensor_spec = inputs.get(name)
+        if tensor_spec != expected and (tensor_spec is not None or name != SOURCE_TYPES):
             yield f"graphs.encode.inputs: {missing(expected)}"
     for tensor in _encode_outputs(manifest, encoder):
         if tensor not in graph.outputs:

@@ -20,7 +20,6 @@ _ALMOST = 99  # the most that segments score that are not equal to the character
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"\d+|[{_UNSPACED}]|[^\W\d{_UNSPACED}]+|[^\w\s]|_")
 _NUMBER = re.compile(r"\d+")
-WordIds = array  # of "I": 32 bits of the hash of each word
 
 
 def word_ids(text: str) -> "array[int]":

@@ -77,13 +77,16 @@ class GGUFContainer:
 
     def stored_tensors(self) -> dict[str, Stored]:
         """Return all tensors, read as fp32, and each expert of a layer as one of its own."""
-        parts = [_experts_apart(*item) for item in self.tensors.items()]
+        parts = [_split_experts(*item) for item in self.tensors.items()]
         tensors = {name: tensor for part in parts for name, tensor in part.items()}
         return {name: Stored("F32", tensor.shape, tensor.read) for name, tensor in tensors.items()}
 
 
-def _experts_apart(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """`blk.0.ffn_up_exps.weight` is [experts, ...]; expert 3 is `blk.0.ffn_up_exps.3.weight`."""
+def _split_experts(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Return each expert as a tensor of its own, and any other tensor as it is.
+
+    `blk.0.ffn_up_exps.weight` is [experts, ...]; expert 3 becomes `blk.0.ffn_up_exps.3.weight`.
+    """
     part, _, end = name.rpartition(".")
     if not part.endswith("_exps") or len(tensor.shape) < 2:
         return {name: tensor}

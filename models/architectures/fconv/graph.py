@@ -19,11 +19,11 @@ class FConvGraph(ConvolutionalGraph[FConvConfig]):
         dim, num_source_words = config.embedding_dim, config.source_vocabulary
         dims = dim, config.readout_dim
         words = VocabularyGraph(layers, config, dims, num_source_words=num_source_words)
-        in_dims = [config.decoder[0].dim, *(each.dim for each in config.decoder)]
+        in_dims = [config.decoder[0].dim, *(layer.dim for layer in config.decoder)]
         sizes = zip(config.decoder, in_dims, strict=False)
         window_sizes = [(layer.kernel_size - 1) * in_dim for layer, in_dim in sizes]
         super().__init__(config, layers, words, dim, window_sizes)
-        self.alignment_heads = tuple(range(sum(each.attends for each in config.decoder)))
+        self.alignment_heads = tuple(range(sum(layer.attends for layer in config.decoder)))
 
     @property
     def key_scale(self) -> float:

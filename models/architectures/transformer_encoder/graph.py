@@ -80,8 +80,8 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
                     self.layers, "distances.weight", table, 0
                 ).source_bias(ids)
                 return lambda qkv, layer: bias
-            case Disentangled() as found:
-                positions = self._disentangled_positions(found, ids)
+            case Disentangled() as distances:
+                positions = self._disentangled_positions(distances, ids)
                 return lambda qkv, layer: positions.bias(tokens.spread(qkv), layer)
             case None:
                 return lambda qkv, layer: None

@@ -44,7 +44,7 @@ class TransformerSSRUGraph(BaseTransformerGraph[TransformerSSRUConfig]):
         """Return W_t x + b_f and W x side by side."""
         dim, weights = self.config.d_model, self.layers.weights
         names = [f"{name}.{part}.weight" for part in ("forget", "input")]
-        weight = np.concatenate([weights.take(each, dim, dim) for each in names])
+        weight = np.concatenate([weights.take(part, dim, dim) for part in names])
         bias = np.append(weights.take(f"{name}.forget.bias", dim), np.zeros(dim, np.float32))
         channels = weights.channels(names, [dim, dim])
         return self.layers.project(x, f"{name}.forget+input", weight, bias, channels)

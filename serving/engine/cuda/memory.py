@@ -208,9 +208,9 @@ def rows_that_fit(manifest: Manifest, config: EngineConfig, memory: DeviceBytes)
     room -= _bytes_of_shared_arrays(manifest, config)
     size = bytes_of_row(manifest)
     if room < size:
-        wanted = size + available - room
+        needed = size + available - room
         raise DeviceError(
-            f"too little memory on the GPU: {manifest.name} wants {mebibytes(wanted)} beside its "
+            f"too little memory on the GPU: {manifest.name} wants {mebibytes(needed)} beside its "
             f"weights for one row, {mebibytes(available)} are there; give it a "
             "larger share (gpus_per_replica), smaller caches, or a GPU with more memory"
         )

@@ -102,9 +102,9 @@ def _is_mentioned(text: str, escape: re.Match[str]) -> bool:
     r"""Return whether an escape is a word of its sentence: use \n for a new line, press "\t"."""
     raw, before, after = escape.group(), text[: escape.start()], text[escape.end() :]
     is_quoted = before[-1:] in _QUOTES and after[:1] in _QUOTES and bool(before and after)
-    is_apart = raw != raw.lstrip() and (raw != raw.rstrip() or after[:1] in _CLOSING)
+    has_spaces = raw != raw.lstrip() and (raw != raw.rstrip() or after[:1] in _CLOSING)
     is_within = before[-1:].isalnum() and not (after[:1].isupper() or not after)
-    return raw.count("\\") == 1 and (is_quoted or (is_apart and is_within))
+    return raw.count("\\") == 1 and (is_quoted or (has_spaces and is_within))
 
 
 def unescape(raw: str) -> str:

@@ -259,12 +259,12 @@ def translatabilities(
 ) -> list[Translatability]:
     """Return for each token whether it is translated. ignored: names of elements that are not."""
     ends = _element_ends(tokens)
-    wishes = [_wish(token, ignored) for token in tokens]
-    num_requests = [0, *accumulate(wish is True for wish in wishes)]
+    choices = [_translates_content(token, ignored) for token in tokens]
+    num_requests = [0, *accumulate(choice is True for choice in choices)]
     result: list[Translatability] = []
     # The open elements that change something: their ends, and what holds within.
     within: list[tuple[int, bool, bool]] = []
-    for number, (token, wish) in enumerate(zip(tokens, wishes, strict=True)):
+    for number, (token, choice) in enumerate(zip(tokens, choices, strict=True)):
         while within and within[-1][0] <= number:
             within.pop()
         _, outer, is_preformatted = within[-1] if within else (0, True, False)
@@ -273,7 +273,7 @@ def translatabilities(
             continue
         has_attributes = outer if token.translate is None else token.translate
         end = ends.get(number, number + 1)
-        inner = outer if wish is None else wish
+        inner = outer if choice is None else choice
         if token.name in VOID or token.kind is HtmlTokenKind.EMPTY_TAG:
             result.append(Translatability(outer, has_attributes, is_preformatted))
             continue
@@ -286,7 +286,7 @@ def translatabilities(
     return result
 
 
-def _wish(token: HtmlToken, ignored: Collection[str]) -> bool | None:
+def _translates_content(token: HtmlToken, ignored: Collection[str]) -> bool | None:
     """Return whether the content of an element is translated; None if it is as around it."""
     if token.name in NEVER_TRANSLATED or token.name in ignored:
         return False

@@ -99,13 +99,13 @@ async def test_a_month_ends(quota: Quota, calendar: Calendar) -> None:
         datetime(2027, 1, 1, tzinfo=UTC),
     )
     with pytest.raises(QuotaExceeded) as refused:
-        await quota.spend("many", 1)
+        await ask(quota, "many", 1)
     assert refused.value.retry_after_seconds == timedelta(days=1, hours=12).total_seconds()
 
     calendar.now = datetime(2027, 1, 1, tzinfo=UTC)
 
     assert await used(quota, "many") == 0
-    await quota.spend("many", 100)
+    await ask(quota, "many", 100)
 
 
 async def test_counts_and_rates_outlive_the_server(
