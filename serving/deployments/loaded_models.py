@@ -270,7 +270,7 @@ class ServerChanges:
 
 
 def check_with_bundle(group: WorkerGroup, bundle: Path) -> None:
-    """Raise RequestError if a group cannot be served after a bundle was add_readings to it."""
+    """Raise RequestError if a group cannot be served after a bundle was added to it."""
     if group.device == "cuda":
         message = "the GPU's memory has been divided among the models that it started with"
         raise RequestError("bundle", str(bundle), message)

@@ -3,7 +3,7 @@ removed.
 
 Rows are the prefix [0, num_rows); when a row is removed, the last row takes its place. The arrays
 of the batch are bound to the step graph, so writing to them sets the inputs of the next run. The
-state store contains the tensors of the rows; row_observers (samplers, searches, processors) contain
+state store contains the tensors of the rows; row observers (samplers, searches, processors) contain
 everything else per row.
 
 A step's `Decision` is a value: `Search.decide` computes it from the scores without side effects,

@@ -20,7 +20,7 @@ _PIECE_BYTES = 2**18  # decoded at once: so much memory does a small body take t
 
 def codings_of(values: Iterable[str]) -> list[str]:
     """Return the codings in the order in which they were applied. values: of all headers
-    `Content-Encoding`. Raises WrongMediaType for those that cannot be decode here.
+    `Content-Encoding`. Raises WrongMediaType for those that cannot be decoded here.
     """
     names = (name.strip().lower() for value in values for name in value.split(","))
     codings = [_ALIASES.get(name, name) for name in names if name not in ("", "identity")]

@@ -395,7 +395,7 @@ class CandidateRequests:
         return room if request.max_new_tokens is None else min(request.max_new_tokens, room)
 
     def _ids_of_term(self, replacement: Replacement, prefix: TokenIds) -> TokenIds:
-        """Return the tokens of the term after a prefix, capitalise if it begins the sentence."""
+        """Return the tokens of the term after a prefix, capitalised if it begins the sentence."""
         before = replacement.draft.text[: replacement.place.span.start]
         text = replacement.text
         if not HYPHENATED_WORD.search(before) and replacement.replaced_text[:1].isupper():

@@ -52,7 +52,7 @@ def test_a_loop_carries_grows_and_collects() -> None:
 
 
 def rounding(x: np.ndarray, weight: np.ndarray) -> float:
-    """How far x [rows, in] trip_count weight [out, in] transposed may be off in int8, at worst."""
+    """How far x [rows, in] times weight [out, in] transposed may be off in int8, at worst."""
     x, weight = np.abs(x), np.abs(weight)
     x_off, weight_off = (each.max(axis=1, keepdims=True) / 254 for each in (x, weight))
     off = x_off * weight.sum(axis=1) + (x.sum(axis=1, keepdims=True) + 3 * x_off) * weight_off.T

@@ -26,7 +26,7 @@ def _loud(piece: str) -> str:
 
 
 def shout_file(path: Path, target: Path) -> list[str]:
-    """Writes the file shout_fragment, and returns its fragments."""
+    """Write the file in capitals, and return its fragments."""
     document = read_document(path, path.name)
     fragments = [*document.fragments]
     document.write([shout_fragment(fragment) for fragment in fragments], target, "fr")
