@@ -20,7 +20,7 @@ from models.architectures.registry import parse_config
 from models.batch import TranslationBatch
 from models.checkpoint import save_checkpoint
 from models.configs.base import SpecialTokens
-from models.contract import AnyModel, Translator
+from models.contract import AnyModel, TranslationModel
 from models.data.batching import ParallelData
 from models.decoding import translate_all
 from models.loading import build
@@ -86,12 +86,12 @@ def ids_of(text: str) -> list[int]:
     return list(TOKENIZER.encode(text).ids)
 
 
-def model_of(architecture: str, seed: int = 1, **options: Any) -> Translator:
+def model_of(architecture: str, seed: int = 1, **options: Any) -> TranslationModel:
     """Make a translation model with fresh weights; options as in a recipe's section [model]."""
     torch.manual_seed(seed)
     sizes = {"vocab_size": TOKENIZER.get_vocab_size(), "dropout": 0.0, **options}
     model = build(parse_config({"architecture": architecture, **sizes}))
-    assert isinstance(model, Translator)
+    assert isinstance(model, TranslationModel)
     return model
 
 
@@ -138,7 +138,7 @@ def train(
     return losses
 
 
-def answers(model: Translator, sources: Sequence[str]) -> list[str]:
+def answers(model: TranslationModel, sources: Sequence[str]) -> list[str]:
     """Let a model translate, greedily."""
     model.eval()
     longest = max(map(len, sources)) + 4  # no answer of these tasks is longer
@@ -147,14 +147,14 @@ def answers(model: Translator, sources: Sequence[str]) -> list[str]:
     return [TOKENIZER.decode(ids) for ids in found]
 
 
-def accuracy(model: Translator, task: Task, count: int = 100, seed: int = -1) -> float:
+def accuracy(model: TranslationModel, task: Task, count: int = 100, seed: int = -1) -> float:
     """Tell which share of new examples is answered without a mistake."""
     sources, targets = examples(task, count, seed)
     found = answers(model, sources)
     return sum(a == b for a, b in zip(found, targets, strict=True)) / count
 
 
-def save(model: Translator, folder: Path) -> Path:
+def save(model: TranslationModel, folder: Path) -> Path:
     """Write a checkpoint folder, as `attendant export` takes it."""
     weights = {name: each.detach().numpy() for name, each in model.state_dict().items()}
     save_checkpoint(folder, model.config, weights, TOKENIZER.to_str())

@@ -105,8 +105,8 @@ def translate(
       attendant translate --model nllb-200 --source en --target pt in.txt
 
     \b
-    Documents keep their layout (.txt .html .md .docx .pptx .xlsx .odt .epub .idml .srt .vtt .po
-    .pot .xliff .sdlxliff .tmx); of a .pdf the text is translated, to a .txt:
+    Documents keep their layout (.txt .html .htm .md .docx .pptx .xlsx .odt .epub .idml .srt .vtt
+    .po .pot .xliff .xlf .sdlxliff .tmx); of a .pdf the text is translated, to a .txt:
       attendant translate document.docx -o out.docx --model build/bundles/transformer-en-fr-int8
       attendant translate *.docx *.srt -o translated/ --model build/bundles/transformer-en-fr-int8
     """

@@ -34,6 +34,8 @@ from models.configs.recurrent import Global, LocalM, LocalP
 from models.layers.equations import CELLS, gaussian
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
+_SCORES = ("dot", "general", "scaled-dot", "concat", "location")
+
 
 class LuongAttention:
     """Attention of one step. With global attention `attend_to_states` computes scores that are
@@ -41,6 +43,7 @@ class LuongAttention:
     """
 
     def __init__(self, config: LuongConfig, layers: Layers) -> None:
+        assert config.score in _SCORES, f"there is no graph of the score {config.score!r}"
         self.config, self.layers, self.graph = config, layers, layers.graph
 
     @property

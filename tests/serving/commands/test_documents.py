@@ -1,5 +1,6 @@
 """`attendant translate -o`: documents in, documents out, or one clear line."""
 
+import re
 from pathlib import Path
 
 import docx
@@ -8,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from serving.bundle.manifest import Precision
 from serving.cli import main
+from serving.documents.formats.registry import FORMATS
 from tests.tiny import tiny_bundle
 
 
@@ -18,6 +20,11 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def translate(model: str, *words: object) -> Result:
     return CliRunner().invoke(main, ["translate", "--model", model, *map(str, words)])
+
+
+def test_the_help_names_all_formats() -> None:
+    text = CliRunner().invoke(main, ["translate", "--help"]).output
+    assert {*FORMATS} <= {*re.findall(r"(?<!\w)\.([a-z]+)\b", text)}
 
 
 def test_a_template_of_gettext_becomes_a_po_file(translator: str, tmp_path: Path) -> None:
