@@ -367,13 +367,13 @@ def make_row_processors(
         or params.logit_bias
         or model_processors.encoder_repetition_penalty != 1
     )
-    changes = Penalties(generation, vocab_size) if has_changes else None
+    penalties = Penalties(generation, vocab_size) if has_changes else None
     bans, matchers = make_bans(generation), _make_matchers(generation, vocab_size)
     stop_growth = _make_stop_growth(generation)
     if not (has_changes or bans or matchers or stop_growth):
         return None
     normalises = model_processors.renormalize_logits and generation.request.beam is not None
-    return RowProcessors(changes, bans, matchers, requested_ids, stop_growth, normalises)
+    return RowProcessors(penalties, bans, matchers, requested_ids, stop_growth, normalises)
 
 
 class AllowedTokens:
