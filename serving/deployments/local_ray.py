@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import ray
+from ray._private import utils
 from ray.exceptions import RayError
 
 from serving.deployments.process_tree import children
@@ -141,18 +142,29 @@ def start_serve() -> None:
 
 
 def _init(config: ServerConfig) -> None:
-    handlers = {number: signal.getsignal(number) for number in _BLOCKED}
-    ray.init(
-        address="local",
-        num_cpus=sum(group.max_replicas * cpus_per_replica(group) for group in config.groups),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        _skip_env_hook=True,  # all processes have one environment: no agent makes others
-    )
-    for number, handler in handlers.items():  # Ray has replaced them
-        signal.signal(number, handler)
+    with _without_handlers_of_ray():
+        ray.init(
+            address="local",
+            num_cpus=sum(group.max_replicas * cpus_per_replica(group) for group in config.groups),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _skip_env_hook=True,  # all processes have one environment: no agent makes others
+        )
+
+
+@contextmanager
+def _without_handlers_of_ray() -> Iterator[None]:
+    """Keep our own handler of SIGTERM while Ray starts. Ray's would end this process at once: the
+    main thread blocks signals meanwhile, but one that another thread gets is handled here, too.
+    """
+    original = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = original
 
 
 @contextmanager
