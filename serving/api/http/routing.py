@@ -50,9 +50,9 @@ class ProtocolRoute(APIRoute):
         self.app = self._respond  # what Starlette calls for a request that matches
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        # Most routes are of one path, and most requests of another: to compare both saves up to
-        # 10 µs a request.
-        if not self.param_convertors and path_of(scope) != self.path:
+        # Most routes are of one path, and most requests of another: to compare their ends saves up
+        # to 20 µs a request. What a proxy has added to the path stands at its beginning.
+        if not self.param_convertors and not scope["path"].endswith(self.path):
             return Match.NONE, {}
         return super().matches(scope)
 
