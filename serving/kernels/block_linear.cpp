@@ -73,7 +73,7 @@ void BlockQuantizedLinear::compute(const Context& context) const {
   if (rows == 0) return;
   // Threads divide the tiles: the weights are what takes time, and all rows share them.
   const QuantisedBlocks blocks = quantise_rows(x.data<float>(), rows);
-  constexpr int kTasks = 8;
+  constexpr int kTasks = 8;  // as in linear.cpp
   const int tasks = std::min(layer.tiles, kTasks);
   context.parallel(size_t(tasks), [&](size_t task) {
     const int first = int(task) * layer.tiles / tasks, last = int(task + 1) * layer.tiles / tasks;

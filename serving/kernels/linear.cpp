@@ -75,6 +75,7 @@ void QuantizedLinear::compute(const Context& context) const {
 
 void QuantizedLinear::multiply(const Context& context, const float* x, int rows, float* out) const {
   // Threads divide the tiles of few rows, whose weights are what takes time; else they divide rows.
+  // Twice the threads that an engine has by default (DEFAULT_THREADS of planning.py): one that starts late holds up an eighth.
   constexpr int kTasks = 8, kRowsOfTask = 32;
   const size_t row_bytes = size_t(layer.padded_inputs) * kernels.value_bytes;
   const auto quantise_rows = [&](int first, int number, uint8_t* quantised, float* absmaxes) {
