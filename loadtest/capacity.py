@@ -36,7 +36,7 @@ def find_capacity(carries: Carries, first: float, precision: float) -> None:
         return
     low, high = bracket
     while high - low > precision * low:
-        middle = _rounded((low + high) / 2)
+        middle = _round_rate((low + high) / 2)
         if not low < middle < high:
             return
         low, high = (middle, high) if carries(middle) else (low, middle)
@@ -63,7 +63,7 @@ def _bracket_below(carries: Carries, first: float) -> tuple[float, float] | None
     return None
 
 
-def _rounded(rate: float) -> float:
+def _round_rate(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
@@ -129,11 +129,11 @@ class Prober:
     ) -> None:
         self._plan, self._path, self._limits, self._run = plan, path, limits, run
         self._num_texts = plan.work.skipped_texts
-        self.found: list[Figures] = []
+        self.figures: list[Figures] = []
 
     def carries(self, load: float) -> bool:
         """Measure a load and return whether the server carried it."""
-        if self.found and not wait_until_idle(self._plan.url):
+        if self.figures and not wait_until_idle(self._plan.url):
             raise LoadTestError("the server did not finish the requests of the previous run")
         path = self._path.with_name(f"{self._path.stem}-{load:g}{self._path.suffix}")
         plan = self._plan_of(load)
@@ -142,7 +142,7 @@ class Prober:
             raise LoadTestError(f"the search was interrupted at {load:g}")
         self._num_texts += len(recording.requests)
         figures = figures_of(recording, limits=self._limits)
-        self.found.append(figures)
+        self.figures.append(figures)
         click.echo(f"{in_a_line(figures)}; recording: {path}", err=True)
         return not reasons_against(figures)
 
@@ -172,10 +172,10 @@ def run_search(
         for load in search.sweep or ():
             prober.carries(load)
     except LoadTestError as error:
-        if not prober.found:
+        if not prober.figures:
             raise
-        return prober.found, error
-    return prober.found, None
+        return prober.figures, error
+    return prober.figures, None
 
 
 def search_plan(

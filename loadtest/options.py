@@ -257,25 +257,25 @@ def load_options(command: Command) -> Command:
 
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a search, as `search`."""
-    return _grouped("search", SearchOptions, SEARCH_OPTIONS, command)
+    return _group_options("search", SearchOptions, SEARCH_OPTIONS, command)
 
 
 def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a report, as `report`."""
-    return _grouped("report", ReportOptions, REPORT_OPTIONS, command)
+    return _group_options("report", ReportOptions, REPORT_OPTIONS, command)
 
 
-def _grouped(
+def _group_options(
     name: str,
     kind: type[SearchOptions] | type[ReportOptions],
     options: tuple[Any, ...],
     command: Callable[..., Any],
 ) -> Callable[..., Any]:
     @wraps(command)
-    def grouped(**values: Any) -> Any:
+    def with_groups(**values: Any) -> Any:
         fields = {each: values.pop(each) for each in kind.__slots__}
         return command(**{name: kind(**fields)}, **values)
 
     for option in reversed(options):
-        grouped = option(grouped)
-    return grouped
+        with_groups = option(with_groups)
+    return with_groups

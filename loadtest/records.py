@@ -126,7 +126,7 @@ class Recording:
     def seconds(self) -> float:
         return self.window.closed - self.window.opened
 
-    def counted(self) -> list[Request]:
+    def requests_in_window(self) -> list[Request]:
         """Return the requests that latencies count, without warm-up and draining.
 
         In a closed loop these ended inside the window, so that the load was complete all the time;

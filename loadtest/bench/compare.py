@@ -220,10 +220,10 @@ def _plan(bundle: Path, options: dict[str, Any]) -> "ComparisonPlan":
     )
     is_quick = options["quick"]
     if is_quick:
-        inputs = inputs.shortened(QUICK_SENTENCES)
+        inputs = inputs.shorten(QUICK_SENTENCES)
     default = COMPLETION_TOKENS if inputs.is_of_language_model else NEW_TOKENS
     return ComparisonPlan(
-        _chosen(options["workloads"], inputs),
+        _choose_workloads(options["workloads"], inputs),
         dict(options["peers"]),
         inputs,
         _references(options["references"], inputs),
@@ -238,7 +238,9 @@ def _text(path: Path | None) -> str | None:
     return path.read_text(encoding="utf-8") if path else None
 
 
-def _chosen(named: tuple[Workload, ...] | None, inputs: "ComparisonInputs") -> tuple[Workload, ...]:
+def _choose_workloads(
+    named: tuple[Workload, ...] | None, inputs: "ComparisonInputs"
+) -> tuple[Workload, ...]:
     """Return the workloads that were named, or all that the model takes."""
     if named is None:
         return tuple(workload for workload in WORKLOADS.values() if workload.kind in inputs.kinds)

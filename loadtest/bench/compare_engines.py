@@ -50,7 +50,7 @@ class EngineProcess:
     def __init__(self, name: str, setting: str, command: Sequence[str], cores: set[int]) -> None:
         self.name, self.setting = name, setting
         pipe = subprocess.PIPE
-        with pinned(cores):
+        with pin_to_cores(cores):
             self._process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, text=True, process_group=0
             )
@@ -93,7 +93,7 @@ class EngineProcess:
 
 
 @contextmanager
-def pinned(cores: set[int]) -> Iterator[None]:
+def pin_to_cores(cores: set[int]) -> Iterator[None]:
     """Pin the processes that this thread starts meanwhile to these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)

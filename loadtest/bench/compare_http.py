@@ -31,7 +31,7 @@ from loadtest.bench.compare_engines import (
     SkippedPeer,
     ctranslate2_settings,
     in_words,
-    pinned,
+    pin_to_cores,
 )
 from loadtest.bench.compare_report import PeerEntry, Row
 from loadtest.bench.compare_workloads import Workload
@@ -61,7 +61,7 @@ class ComparedServer:
         """
         port = _free_port()
         command = [word.replace("{port}", str(port)) for word in self.command]
-        with pinned(cores):
+        with pin_to_cores(cores):
             process = subprocess.Popen(
                 command, stdout=sys.stderr, stderr=sys.stderr, process_group=0
             )
@@ -205,7 +205,7 @@ async def stream(url: str, bodies: Iterator[Body], users: int, num_each: int) ->
         return sum(tokens) / (time.perf_counter() - started)
 
 
-def numbered(texts: list[str], make: Callable[[str], Body]) -> Iterator[Body]:
+def number_bodies(texts: list[str], make: Callable[[str], Body]) -> Iterator[Body]:
     """Yield the texts repeatedly, each with another number, so that none is cached."""
     for number in count():
         yield make(f"{texts[number % len(texts)].rstrip('.')} {number}.")
@@ -281,13 +281,15 @@ def _fastest(
     return max(servers, key=lambda server: run(server).rate)
 
 
-def sustained(texts: list[str], body: Body, rates: Sequence[float], seconds: float) -> Measure:
+def measure_sustained_rate(
+    texts: list[str], body: Body, rates: Sequence[float], seconds: float
+) -> Measure:
     """Return what finds the most sentences a second with 95 of 100 answered within a second: rates
     rise until one is too much.
     """
 
     def measure(url: str) -> MeasuredRate:
-        bodies: Iterator[Body] = numbered(texts, lambda text: {"q": text, **body})
+        bodies: Iterator[Body] = number_bodies(texts, lambda text: {"q": text, **body})
         url += "/translate"
         asyncio.run(arrive(url, bodies, rates[0], WARM_UP_SECONDS))
         best, raw = 0.0, []
@@ -300,20 +302,21 @@ def sustained(texts: list[str], body: Body, rates: Sequence[float], seconds: flo
             best = arrivals.answered_per_second
         else:
             click.echo(
-                "  every rate was sustained: it could do more, give higher --rates", err=True
+                "  every rate was sustained: it could do more, give higher --rates",
+                err=True,
             )
         return MeasuredRate(best, raw)
 
     return measure
 
 
-def streamed(prompts: list[str], body: Body, users: int) -> Measure:
+def measure_streams(prompts: list[str], body: Body, users: int) -> Measure:
     """Return a function that measures the tokens per second of a number of users who wait for their
     completions.
     """
 
     def measure(url: str) -> MeasuredRate:
-        bodies = numbered(prompts, lambda prompt: {"prompt": prompt, **body})
+        bodies = number_bodies(prompts, lambda prompt: {"prompt": prompt, **body})
         url += "/v1/completions"
         asyncio.run(stream(url, bodies, users, 1))
         rate = asyncio.run(stream(url, bodies, users, STREAMS_EACH))

@@ -63,7 +63,7 @@ class ComparisonInputs:
             return OF_ENCODERS
         return OF_LANGUAGE_MODELS if self.is_of_language_model else OF_TRANSLATORS
 
-    def shortened(self, num_sentences: int) -> "ComparisonInputs":
+    def shorten(self, num_sentences: int) -> "ComparisonInputs":
         """Return the inputs with at most this many sentences of the file."""
         ids = self.ids[: len(self.even) + num_sentences]
         return replace(

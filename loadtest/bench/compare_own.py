@@ -167,7 +167,7 @@ class TextsWorker:
         source = card.source_languages[0]
         texts = tuple(self._texts[slice(*order["inputs"])])
         job = TranslationJob("", texts, source, card.targets_of(source)[0])
-        return lambda _: self._runner.run(_translated(catalog, card.name, job))
+        return lambda _: self._runner.run(_translate(catalog, card.name, job))
 
     def outputs(self, raw: tuple[str, ...]) -> list[str]:
         return list(raw)
@@ -180,7 +180,7 @@ class TextsWorker:
         return self._catalogs[setting]
 
 
-async def _translated(catalog: Catalog, name: str, job: TranslationJob) -> tuple[str, ...]:
+async def _translate(catalog: Catalog, name: str, job: TranslationJob) -> tuple[str, ...]:
     translator = await find_translator(catalog, name, job.source, job.target)
     translation = await translator.run(job)
     return tuple(translation.texts)

@@ -20,7 +20,7 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
+    def from_values(cls, values: Sequence[float]) -> "Spread":
         return cls(statistics.median(values), min(values), max(values))
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class PeerEntry:
 
     @property
     def rate(self) -> Spread:
-        return Spread.of(self.rates)
+        return Spread.from_values(self.rates)
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Row:
     @property
     def ratio(self) -> Spread:
         """Return how many times as fast ours was, round by round."""
-        return Spread.of(ratios(self.ours.rates, self.theirs.rates))
+        return Spread.from_values(ratios(self.ours.rates, self.theirs.rates))
 
     @property
     def cpu_ratio(self) -> Spread | None:
         if not self.ours.cpu_rates or not self.theirs.cpu_rates:
             return None
-        return Spread.of(ratios(self.ours.cpu_rates, self.theirs.cpu_rates))
+        return Spread.from_values(ratios(self.ours.cpu_rates, self.theirs.cpu_rates))
 
     @property
     def aim(self) -> float | None:

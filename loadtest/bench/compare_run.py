@@ -26,8 +26,8 @@ from loadtest.bench.compare_http import (
     Measure,
     attendant_server,
     compete_over_http,
-    streamed,
-    sustained,
+    measure_streams,
+    measure_sustained_rate,
 )
 from loadtest.bench.compare_inputs import ComparisonInputs
 from loadtest.bench.compare_report import OutputAgreement, PeerEntry, Row
@@ -73,7 +73,7 @@ class Race:
     def hold(self) -> None:
         """Run all workloads, those over HTTP after the bare engines have ended."""
         self.plan.given.write(self.setup.inputs)
-        self._race_engines([each for each in self.plan.workloads if each.kind not in OVER_HTTP])
+        self._race_engines([w for w in self.plan.workloads if w.kind not in OVER_HTTP])
         for workload in self.plan.workloads:
             if workload.kind in OVER_HTTP:
                 self._race_servers(workload)
@@ -91,7 +91,7 @@ class Race:
                 if kind not in processes:
                     processes[kind] = stack.enter_context(own_process(kind, self.setup))
                     self.versions["attendant"] = processes[kind].version()
-                self.rows += self._competed(workload, processes[kind], takers)
+                self.rows += self._compete_on(workload, processes[kind], takers)
 
     def _started_peers(
         self, workloads: Sequence[Workload], stack: ExitStack
@@ -111,7 +111,7 @@ class Race:
                 self._skip(name, error)
         return results
 
-    def _competed(
+    def _compete_on(
         self,
         workload: Workload,
         ours: EngineProcess,
@@ -132,7 +132,7 @@ class Race:
             for name, processes in takers.items()
         ]
         references = self.plan.references if workload.batch is None else None
-        scale = Scale.of(workload, inputs.file, num_cores)
+        scale = Scale.from_texts(workload, inputs.file, num_cores)
         checker = Checker(inputs.read, references)
         return compete(
             workload, scale, [candidates, *theirs], self.plan.num_rounds, checker, _say_below
@@ -162,11 +162,11 @@ class Race:
             target = inputs.card.targets_of(source)[0]
             body: Body = {"source": source, "target": target}
             body["max_new_tokens"] = plan.max_new_tokens
-            measure = sustained(inputs.even, body, plan.rates, plan.seconds)
+            measure = measure_sustained_rate(inputs.even, body, plan.rates, plan.seconds)
             return "sentences/s, p95 within 1 s", measure
         assert workload.batch is not None
         body = {"model": inputs.card.name, "max_tokens": plan.max_new_tokens, "temperature": 0}
-        return "tokens/s", streamed(inputs.even, body, workload.batch)
+        return "tokens/s", measure_streams(inputs.even, body, workload.batch)
 
     def _skip(self, name: str, error: SkippedPeer) -> None:
         self.missing[name] = str(error)
@@ -219,7 +219,7 @@ class Scale:
     done: int | None = None
 
     @classmethod
-    def of(cls, workload: Workload, texts: Sequence[str], num_cores: int) -> "Scale":
+    def from_texts(cls, workload: Workload, texts: Sequence[str], num_cores: int) -> "Scale":
         if workload.kind is WorkloadKind.TEXTS:
             words = sum(len(text.split()) for text in texts)
             return cls("words of the source/s/core", words // num_cores)

@@ -99,7 +99,7 @@ def compare_beam(workload: BenchWorkload, options: ComparisonOptions) -> Compari
         return {"greedy_seconds": greedy, "beam_seconds": beam, "value": beam / greedy}
 
     says = f"cost of a sentence, beam {options.beam.num_beams} over greedy, batch {batch}"
-    return _compared(says, batch, repeat, options)
+    return _compare(says, batch, repeat, options)
 
 
 def compare_sampling(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
@@ -119,7 +119,7 @@ def compare_sampling(workload: BenchWorkload, options: ComparisonOptions) -> Com
 
     filters = ", ".join(f"{name} {value:g}" for name, value in options.sampling.filters.items())
     says = f"tokens/s, sampling ({filters or 'no filter'}) over greedy, batch {batch}"
-    return _compared(says, batch, repeat, options)
+    return _compare(says, batch, repeat, options)
 
 
 def compare_graph(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
@@ -128,17 +128,17 @@ def compare_graph(workload: BenchWorkload, options: ComparisonOptions) -> Compar
     """
     batch = options.batch or 32
     graphs = open_graphs(workload.parts.bundle, workload.config(batch))
-    recorded = RecordedGraph(graphs.step, batch)
-    engine = workload.engine(batch, graphs=replace(graphs, step=recorded))
+    recorded_graph = RecordedGraph(graphs.step, batch)
+    engine = workload.engine(batch, graphs=replace(graphs, step=recorded_graph))
 
     def repeat() -> Raw:
         seconds = seconds_of_steps(engine, [Share(workload.requests(), batch)])
-        alone, decoding = recorded.seconds_of(STEPS), seconds.all - seconds.reading
+        alone, decoding = recorded_graph.seconds_of(STEPS), seconds.all - seconds.reading
         raw = {"graph_seconds": alone, "decoding_seconds": decoding}
         return {**raw, "reading_seconds": seconds.reading, "value": alone / decoding}
 
     says = f"tokens/s of decoding, the engine over its step graph alone, batch {batch}"
-    return _compared(says, batch, repeat, options)
+    return _compare(says, batch, repeat, options)
 
 
 def compare_mix(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
@@ -168,7 +168,7 @@ def compare_mix(workload: BenchWorkload, options: ComparisonOptions) -> Comparis
         return {**raw, "mixed_seconds": mixed, "value": weighted / mixed}
 
     says = f"speed, greedy and beam {beams} and sampling mixed over alone, {3 * third} rows"
-    return _compared(says, 3 * third, repeat, options)
+    return _compare(says, 3 * third, repeat, options)
 
 
 def compare_cancel(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
@@ -187,7 +187,7 @@ def compare_cancel(workload: BenchWorkload, options: ComparisonOptions) -> Compa
         return {"greedy_steps": greedy, "beam_steps": beam, "value": max(greedy, beam)}
 
     says = "steps from a cancellation to the first token in the rows it has freed"
-    return _compared(says, slots, repeat, options)
+    return _compare(says, slots, repeat, options)
 
 
 _ENDLESS = {"ignore_eos": True, "max_new_tokens": None}
@@ -234,7 +234,7 @@ def compare_prefix(workload: BenchWorkload, options: ComparisonOptions) -> Compa
         return {"miss_seconds": miss, "hit_seconds": hit, "value": hit / miss}
 
     says = f"time to first token, prompt of {length} tokens seen over unseen"
-    return _compared(says, 1, repeat, options)
+    return _compare(says, 1, repeat, options)
 
 
 def compare_drafts(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
@@ -257,7 +257,7 @@ def compare_drafts(workload: BenchWorkload, options: ComparisonOptions) -> Compa
         raw = {"plain_seconds": without, "drafting_seconds": with_drafts}
         return {**raw, "runs_per_token": runs, "value": without / with_drafts}
 
-    return _compared(f"tokens/s, with drafts over without, batch {batch}", batch, repeat, options)
+    return _compare(f"tokens/s, with drafts over without, batch {batch}", batch, repeat, options)
 
 
 def _random_prompts(workload: BenchWorkload, length: int) -> Iterator[GenerationRequest]:
@@ -279,7 +279,7 @@ def _first_token_seconds(engine: Engine, request: GenerationRequest) -> float:
     return time.perf_counter() - started
 
 
-def _compared(
+def _compare(
     says: str, batch: int, repeat: Callable[[], Raw], options: ComparisonOptions
 ) -> Comparison:
     repeat()  # warm up
@@ -309,11 +309,11 @@ class RecordedGraph:
         if inputs["ids"].shape != (self._num_rows, 1):
             return run
 
-        def recorded() -> None:
+        def record() -> None:
             self._last = run
             run()
 
-        return recorded
+        return record
 
     def seconds_of(self, num_runs: int) -> float:
         """Repeat the last run, over the same rows at the same lengths, and return its time."""

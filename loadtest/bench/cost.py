@@ -51,9 +51,9 @@ def cost(
     if output is not None:
         from loadtest.bench import length_report
     threads = threads or available_cpus()
-    costs = _measured(bundles, longest, rows, threads)
+    costs = _measure(bundles, longest, rows, threads)
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in costs]))
+        click.echo(json.dumps([asdict(cost) for cost in costs]))
     else:
         from loadtest.bench.length_report import document_of
         from loadtest.reporting.document import as_text
@@ -63,18 +63,22 @@ def cost(
         length_report.draw(costs, output)
 
 
-def _measured(bundles: tuple[Path, ...], longest: int, rows: int, threads: int) -> list[Any]:
+def _measure(bundles: tuple[Path, ...], longest: int, rows: int, threads: int) -> list[Any]:
     from tqdm import tqdm
 
     from loadtest.bench.length_costs import length_costs, lengths_of
     from serving.bundle.opening import open_bundle
 
     opened = [open_bundle(path) for path in bundles]
-    if names := [each.manifest.name for each in opened if each.manifest.picture is not None]:
+    if names := [
+        opened_bundle.manifest.name
+        for opened_bundle in opened
+        if opened_bundle.manifest.picture is not None
+    ]:
         raise click.UsageError(f"{names[0]} reads pictures, which have one length")
     lengths = [lengths_of(bundle.manifest, longest) for bundle in opened]
     with tqdm(total=sum(map(len, lengths)), unit="length", leave=False, disable=None) as bar:
         return [
-            length_costs(bundle, each, rows, threads, bar.update)
-            for bundle, each in zip(opened, lengths, strict=True)
+            length_costs(bundle, opened_bundle, rows, threads, bar.update)
+            for bundle, opened_bundle in zip(opened, lengths, strict=True)
         ]

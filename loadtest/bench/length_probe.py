@@ -163,7 +163,7 @@ def _nodes(events: list[dict[str, Any]]) -> Iterator[Ran]:
 
 
 def _shapes(tensors: list[dict[str, list[int]]]) -> list[list[int]]:
-    return [shape for each in tensors for shape in each.values()]
+    return [shape for record in tensors for shape in record.values()]
 
 
 PRODUCTS = (

@@ -55,7 +55,7 @@ def _ways(costs: Sequence[LengthCosts]) -> ReportTable:
     )
     return ReportTable(
         header,
-        [[Cell(text) for text in _way_of(each)] for each in costs],
+        [[Cell(text) for text in _way_of(cost)] for cost in costs],
     )
 
 
@@ -127,11 +127,11 @@ def draw(found: Sequence[LengthCosts], path: Path) -> None:
             title = "reading a token" if phase == "read" else "writing a token"
             axes[0, column].set(title=title, ylabel="operations" if phase == "read" else "")
             axes[1, column].set(xlabel="length N", ylabel="tokens/s" if phase == "read" else "")
-        for each in axes.flat:
-            each.set_xscale("log", base=2)
-            each.set_yscale("log")
-            each.xaxis.set_major_formatter("{x:.0f}")
-            each.grid(alpha=0.3)
+        for axis in axes.flat:
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.xaxis.set_major_formatter("{x:.0f}")
+            axis.grid(alpha=0.3)
         handles, names = axes[0, 1].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
         figure.savefig(path, dpi=_DOTS_PER_INCH)

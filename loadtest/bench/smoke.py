@@ -73,7 +73,7 @@ def compare_precisions(int8: BenchWorkload, fp32: BenchWorkload) -> Comparison:
         )
         return {"int8_seconds": ours, "fp32_seconds": theirs, "value": theirs / ours}
 
-    return _repeated("tokens/s, int8 over fp32", repeat)
+    return _repeat_comparison("tokens/s, int8 over fp32", repeat)
 
 
 def compare_host(workload: BenchWorkload) -> Comparison:
@@ -101,7 +101,7 @@ def compare_host(workload: BenchWorkload) -> Comparison:
         """
         return max((run() for _ in range(RUNS_OF_HOST)), key=lambda raw: raw["value"])
 
-    return _repeated("time of graphs over that of all else", repeat)
+    return _repeat_comparison("time of graphs over that of all else", repeat)
 
 
 class MeteredGraph:
@@ -114,15 +114,15 @@ class MeteredGraph:
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         run = self._graph.bind(inputs, outputs)
 
-        def metered() -> None:
+        def run_with_metrics() -> None:
             started = OPTIONS.clock()
             run()
             self.seconds += OPTIONS.clock() - started
 
-        return metered
+        return run_with_metrics
 
 
-def _repeated(says: str, repeat: Callable[[], Raw]) -> Comparison:
+def _repeat_comparison(says: str, repeat: Callable[[], Raw]) -> Comparison:
     repeat()  # warm up
     return Comparison(says, ROWS, [repeat() for _ in range(OPTIONS.num_repetitions)])
 
@@ -173,15 +173,15 @@ def main(int8: Path, fp32: Path, baseline: Path, write: bool) -> None:
     """
     kind = processor()
     stored: dict[str, dict[str, float]] = json.loads(baseline.read_text("utf-8"))
-    known: Mapping[str, float] = {} if write else stored.get(kind, {})
+    stored_values: Mapping[str, float] = {} if write else stored.get(kind, {})
     comparisons = []
     for name, measure in ratios(_workload(int8), _workload(fp32)).items():
-        comparisons.append(outcome(name, measure, known.get(name)))
+        comparisons.append(outcome(name, measure, stored_values.get(name)))
         click.echo(comparisons[-1].line)
     if write:
         stored[kind] = {comparison.name: round(comparison.value, 3) for comparison in comparisons}
         baseline.write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
-    elif not known:
+    elif not stored_values:
         click.echo(f"no baseline for {kind}: nothing is compared; store one with --write")
     if lost := [comparison.name for comparison in comparisons if comparison.is_lost]:
         raise click.ClickException(f"slower than {baseline.name} by more than 20 %: {lost}")

@@ -85,10 +85,10 @@ class OpenAI(ApiProtocol):
         }
         if plan.is_streamed:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        return body | _model(plan) | self.asked(text)
+        return body | _model(plan) | self.prompt_fields(text)
 
     @abstractmethod
-    def asked(self, text: str) -> dict[str, Any]:
+    def prompt_fields(self, text: str) -> dict[str, Any]:
         """Return the field that holds the text."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class OpenAI(ApiProtocol):
 class Completions(OpenAI):
     path = "v1/completions"
 
-    def asked(self, text: str) -> dict[str, Any]:
+    def prompt_fields(self, text: str) -> dict[str, Any]:
         return {"prompt": text}
 
     def text_of(self, choice: dict[str, Any], name: str) -> Any:
@@ -123,7 +123,7 @@ class Completions(OpenAI):
 class ChatProtocol(OpenAI):
     path = "v1/chat/completions"
 
-    def asked(self, text: str) -> dict[str, Any]:
+    def prompt_fields(self, text: str) -> dict[str, Any]:
         return {"messages": [{"role": "user", "content": text}]}
 
     def text_of(self, choice: dict[str, Any], name: str) -> Any:
@@ -179,13 +179,13 @@ class Events:
             if payload == b"[DONE]":
                 self.is_done = True
                 return
-            chunk = parsed(payload)
+            chunk = parse_event(payload)
             if error := chunk.get("error"):
                 raise AnswerError("error in stream", json.dumps(error))
             yield chunk
 
 
-def parsed(data: bytes) -> dict[str, Any]:
+def parse_event(data: bytes) -> dict[str, Any]:
     """Return a JSON object. Raise AnswerError for anything else."""
     try:
         value = json.loads(data)

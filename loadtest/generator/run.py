@@ -285,14 +285,14 @@ def _on_interrupt(*callbacks: Callable[[], object]) -> Iterator[None]:
 def live_line() -> Iterator[View]:
     """Return a view that keeps a line of a terminal up to date, if standard error is one."""
     with tqdm(total=1.0, desc="warm-up", bar_format=_BAR, disable=None, leave=False) as bar:
-        shown = LoadProgress()
+        latest = LoadProgress()
 
         def update(part: float, progress: LoadProgress, in_flight: int) -> None:
-            parts = [f"{progress.answers - shown.answers} answers/s"]
+            parts = [f"{progress.answers - latest.answers} answers/s"]
             if progress.tokens:
-                parts.append(f"{progress.tokens - shown.tokens} tokens/s")
+                parts.append(f"{progress.tokens - latest.tokens} tokens/s")
             parts += [f"{in_flight} in flight", f"{progress.errors} errors"]
-            shown.answers, shown.tokens = progress.answers, progress.tokens
+            latest.answers, latest.tokens = progress.answers, progress.tokens
             bar.set_description_str("measuring" if part else "warm-up", refresh=False)
             bar.set_postfix_str(", ".join(parts), refresh=False)
             bar.update(part - bar.n)

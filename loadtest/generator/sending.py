@@ -17,7 +17,7 @@ from loadtest.generator.protocols import (
     Events,
     Output,
     count_usage,
-    parsed,
+    parse_event,
 )
 from loadtest.generator.texts import num_sentences
 from loadtest.plan import LoadPlan
@@ -84,7 +84,7 @@ class Sender:
             if self._protocol.can_stream and self._plan.work.is_streamed:
                 await self._read_stream(response, trace)
             else:
-                trace.output = self._protocol.output(parsed(await response.read()))
+                trace.output = self._protocol.output(parse_event(await response.read()))
 
     async def _read_stream(self, response: aiohttp.ClientResponse, trace: _Trace) -> None:
         events = Events()
@@ -101,10 +101,10 @@ class Sender:
         end = self._clock()
         return Request(
             id=number,
-            intended=_rounded(trace.sent if intended is None else intended),
-            sent=_rounded(trace.sent),
-            tokens=tuple(map(_rounded, trace.tokens)),
-            end=_rounded(end),
+            intended=_round_seconds(trace.sent if intended is None else intended),
+            sent=_round_seconds(trace.sent),
+            tokens=tuple(map(_round_seconds, trace.tokens)),
+            end=_round_seconds(end),
             outcome=trace.outcome,
             status=trace.status,
             detail=trace.detail[:_DETAIL_CHARACTERS],
@@ -113,7 +113,7 @@ class Sender:
         )
 
 
-def _rounded(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     return round(seconds, 6)
 
 

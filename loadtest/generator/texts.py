@@ -25,7 +25,7 @@ def _paragraphs() -> list[str]:
     return read_lines(_FOLDER / "paragraphs.txt.xz")
 
 
-def _mixed() -> list[str]:
+def _mix_sentences() -> list[str]:
     """Return nine sentences for every paragraph."""
     sentences = _sentences()
     return sentences + _paragraphs()[: len(sentences) // 9]
@@ -35,7 +35,7 @@ CORPORA: dict[str, Callable[[], list[str]]] = {
     "sentences": _sentences,
     "short": lambda: [text for text in _sentences() if num_words(text) <= _SHORT],
     "long": lambda: [text for text in _sentences() if num_words(text) >= _LONG],
-    "mixed": _mixed,
+    "mixed": _mix_sentences,
     "paragraphs": _paragraphs,
 }
 
@@ -81,7 +81,7 @@ class RequestTexts:
         self._texts = texts
         self._seed = seed
         self._repeats = repeats
-        self._order = lru_cache(maxsize=4)(self._shuffled)
+        self._order = lru_cache(maxsize=4)(self._shuffle)
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -89,15 +89,15 @@ class RequestTexts:
     def __getitem__(self, index: int) -> str:
         round_, place = divmod(index, len(self._texts))
         text = self._texts[self._order(round_)[place]]
-        return text if self._repeats else varied(text, round_)
+        return text if self._repeats else vary(text, round_)
 
-    def _shuffled(self, round_: int) -> list[int]:
+    def _shuffle(self, round_: int) -> list[int]:
         order = list(range(len(self._texts)))
         random.Random(f"{self._seed}/{round_}").shuffle(order)
         return order
 
 
-def varied(text: str, round_: int) -> str:
+def vary(text: str, round_: int) -> str:
     """Return the text of a round, from 0."""
     if round_ == 0:
         return text

@@ -19,7 +19,7 @@ class Cell:
     tone: str = ""
 
 
-def measured(estimate: Estimate, tone: str = "") -> Cell:
+def measured_cell(estimate: Estimate, tone: str = "") -> Cell:
     """Return a cell of a figure, its interval below."""
     return Cell(figure(estimate), interval(estimate), tone)
 
@@ -81,21 +81,21 @@ def as_text(document: ReportDocument) -> str:
     sections = [
         "\n".join([section.title.upper(), *blocks])
         for section in document.sections
-        if section.is_brief and (blocks := _written(section, _text_block))
+        if section.is_brief and (blocks := _write_blocks(section, _text_block))
     ]
     return "\n\n".join([f"{document.title}\n{document.subtitle}", *sections])
 
 
 def as_markdown(document: ReportDocument) -> str:
     """Write a document as Markdown, without plots."""
-    parts = [f"# {_escaped(document.title)}", _escaped(document.subtitle)]
+    parts = [f"# {_escape(document.title)}", _escape(document.subtitle)]
     for section in document.sections:
-        if blocks := _written(section, _markdown_block):
-            parts += [f"## {_escaped(section.title)}", *blocks]
+        if blocks := _write_blocks(section, _markdown_block):
+            parts += [f"## {_escape(section.title)}", *blocks]
     return "\n\n".join(parts) + "\n"
 
 
-def _written(section: ReportSection, write: Callable[[Block], str]) -> list[str]:
+def _write_blocks(section: ReportSection, write: Callable[[Block], str]) -> list[str]:
     return [text for block in section.blocks if (text := write(block))]
 
 
@@ -127,11 +127,11 @@ def _text_table(table: ReportTable) -> str:
         if any(cell.note for cell in row):
             lines.append([f"  {row[0].note}".rstrip(), *(cell.note for cell in row[1:])])
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
-    text = "\n".join("  " + _aligned(line, widths) for line in lines)
+    text = "\n".join("  " + _align(line, widths) for line in lines)
     return f"{text}\n  {table.note}" if table.note else text
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+def _align(line: Sequence[str], widths: Sequence[int]) -> str:
     cells = [line[0].ljust(widths[0])]
     cells += [text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)]
     return "  ".join(cells).rstrip()
@@ -149,31 +149,31 @@ def _markdown_block(block: Block) -> str:
             return _markdown_table(ReportTable(["", "", ""], rows))
         case Notes():
             mark = "**Note:** " if block.is_warning else ""
-            return "\n".join(f"- {mark}{_escaped(line)}" for line in block.lines)
+            return "\n".join(f"- {mark}{_escape(line)}" for line in block.lines)
         case Plot():
             return ""
 
 
 def _markdown_table(table: ReportTable) -> str:
     lines = [
-        _row(map(_escaped, table.header)),
+        _row(map(_escape, table.header)),
         _row("---" if i == 0 else "---:" for i in range(len(table.header))),
         *(_row(map(_markdown_cell, row)) for row in table.rows),
     ]
     text = "\n".join(lines)
-    return f"{text}\n\n{_escaped(table.note)}" if table.note else text
+    return f"{text}\n\n{_escape(table.note)}" if table.note else text
 
 
 def _markdown_cell(cell: Cell) -> str:
-    note = f" ({_escaped(cell.note)})" if cell.note else ""
-    return f"{_escaped(cell.text)}{note}"
+    note = f" ({_escape(cell.note)})" if cell.note else ""
+    return f"{_escape(cell.text)}{note}"
 
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     for character in "\\|*_<>`":
         text = text.replace(character, f"\\{character}")
     return text.replace("\n", " ")

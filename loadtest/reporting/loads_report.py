@@ -14,7 +14,7 @@ from loadtest.reporting.document import (
     ReportTable,
     Tile,
     Tiles,
-    measured,
+    measured_cell,
 )
 from loadtest.reporting.numbers import UNKNOWN, number, percent
 from loadtest.reporting.plots import (
@@ -116,7 +116,7 @@ def _row(figures: Figures, names: Sequence[str]) -> list[Cell]:
         is_missed = bool(reasons_against(figures))
         cells.append(Cell("missed", tone=BAD) if is_missed else Cell("met", tone=GOOD))
     errors = Cell(UNKNOWN if failed is None else percent(failed), tone=BAD if failed else "")
-    return [*cells, *(measured(figures.named[name]) for name in names), errors]
+    return [*cells, *(measured_cell(figures.named[name]) for name in names), errors]
 
 
 def _plots(runs: Sequence[Figures]) -> list[Plot]:

@@ -33,7 +33,9 @@ class PlotAxis:
         """Return where a value is, from 0 at the low end to 1 at the high end."""
         low, high, at = self.low, self.high, value
         if self.is_logarithmic:
-            low, high, at = (math.log10(max(each, 1e-12)) for each in (low, high, at))
+            low, high, at = (
+                math.log10(max(number_in_data, 1e-12)) for number_in_data in (low, high, at)
+            )
         return (at - low) / (high - low)
 
     def ticks(self) -> list[tuple[float, str]]:
@@ -80,7 +82,7 @@ def values(numbers: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(numbers, dtype=np.float64)
 
 
-def thinned(count: int) -> NDArray[np.int64]:
+def thin_out(count: int) -> NDArray[np.int64]:
     """Return the indices of the points to draw, of so many."""
     return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
 

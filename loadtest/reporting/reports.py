@@ -54,11 +54,11 @@ def report_loads(runs: Sequence[Figures]) -> LoadReport:
         "unit": load_unit(ordered[0].recording.run),
         "runs": [
             {
-                "load": load_value(each.recording.run),
-                "reasons_against": reasons_against(each),
-                **_run(each),
+                "load": load_value(report.recording.run),
+                "reasons_against": reasons_against(report),
+                **_run(report),
             }
-            for each in ordered
+            for report in ordered
         ],
     }
     if not ordered[0].objective:

@@ -18,7 +18,7 @@ from loadtest.reporting.document import (
     ReportTable,
     Tile,
     Tiles,
-    measured,
+    measured_cell,
 )
 from loadtest.reporting.numbers import UNKNOWN, figure, interval, number, percent
 from loadtest.reporting.plots import (
@@ -28,7 +28,7 @@ from loadtest.reporting.plots import (
     PlotAxis,
     from_zero,
     logarithmic,
-    thinned,
+    thin_out,
     values,
 )
 from loadtest.statistics.estimates import PERCENTS, Distribution, Estimate
@@ -156,7 +156,7 @@ def _latency_table(figures: Figures) -> ReportTable:
 
 def _latency_row(title: str, distribution: Distribution) -> list[Cell]:
     estimates = [distribution.mean, *distribution.percentiles.values(), distribution.maximum]
-    cells = [measured(estimate.scaled(1000)) for estimate in estimates]
+    cells = [measured_cell(estimate.scale(1000)) for estimate in estimates]
     return [Cell(title), Cell(number(distribution.count)), *cells]
 
 
@@ -248,11 +248,11 @@ def short(value: Any) -> str:
 
 def milliseconds(figures: Figures, name: str) -> NDArray[np.float64]:
     """Return the values of a latency in rising order."""
-    return np.sort(samples_of(figures.recording.counted(), MEASURES[name]).values) * 1000
+    return np.sort(samples_of(figures.recording.requests_in_window(), MEASURES[name]).values) * 1000
 
 
 def cumulative(title: str, ordered: NDArray[np.float64], role: str) -> Curve:
-    keep = thinned(len(ordered))
+    keep = thin_out(len(ordered))
     return Curve(title, ordered[keep], 100 * (keep + 1) / len(ordered), role)
 
 
@@ -261,9 +261,13 @@ def _latency_plots(figures: Figures) -> list[Plot]:
     plots = []
     for title, names in (("answers", ("ttft", "e2e")), ("gaps between tokens", ("itl",))):
         samples = {name: milliseconds(figures, name) for name in names}
-        shown = {name: each for name, each in samples.items() if len(each) >= FEWEST}
-        if shown:
-            plots.append(_cumulative_plot(figures, title, shown))
+        samples_shown = {
+            name: seconds_of_requests
+            for name, seconds_of_requests in samples.items()
+            if len(seconds_of_requests) >= FEWEST
+        }
+        if samples_shown:
+            plots.append(_cumulative_plot(figures, title, samples_shown))
     return plots
 
 
@@ -305,8 +309,8 @@ def _time_plots(figures: Figures) -> list[Plot]:
     if series.failed.any():
         requests.append(Curve("errors", series.times, series.failed, "bad", CurveKind.STEPS))
     latencies = [
-        Curve(f"p{percent:g}", series.times, each * 1000, "first", is_dashed=percent != 50.0)
-        for percent, each in series.latencies[name].items()
+        Curve(f"p{percent:g}", series.times, by_time * 1000, "first", is_dashed=percent != 50.0)
+        for percent, by_time in series.latencies[name].items()
     ]
     in_flight = Curve("in flight", series.times, series.in_flight, "second", CurveKind.STEPS)
     return [

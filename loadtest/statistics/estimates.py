@@ -32,9 +32,10 @@ class Estimate:
     high: float | None = None
     reason: str = ""
 
-    def scaled(self, factor: float) -> "Estimate":
+    def scale(self, factor: float) -> "Estimate":
         value, low, high = (
-            None if each is None else each * factor for each in (self.value, self.low, self.high)
+            None if number_or_none is None else number_or_none * factor
+            for number_or_none in (self.value, self.low, self.high)
         )
         return Estimate(value, low, high, self.reason)
 
@@ -89,10 +90,12 @@ def percentile(ordered: Samples, percent: float) -> Estimate:
     excess = _sums((ordered.values <= value).astype(np.float64) - part, ordered.clusters)
     error = NORMAL_QUANTILE * math.sqrt(float(np.sum(excess**2)) + part * (1 - part))
     low, high = math.floor(part * count - error), math.ceil(part * count + error) + 1
-    return Estimate(value, _at(ordered.values, low), _at(ordered.values, high))
+    return Estimate(
+        value, _order_statistic(ordered.values, low), _order_statistic(ordered.values, high)
+    )
 
 
-def _at(values: Floats, rank: int) -> float | None:
+def _order_statistic(values: Floats, rank: int) -> float | None:
     """Return the value of a rank from 1; None where the samples do not reach."""
     return float(values[rank - 1]) if 1 <= rank <= len(values) else None
 

@@ -47,7 +47,7 @@ def figures_of(
     """
     objective = recording.run.objective if objective is None else objective
     limits = limits or request_limits(objective or {})
-    requests = recording.counted()
+    requests = recording.requests_in_window()
     distributions = {
         name: distribution(samples_of(requests, measure)) for name, measure in MEASURES.items()
     }
@@ -77,9 +77,9 @@ def _latencies(distributions: Mapping[str, Distribution]) -> dict[str, Estimate]
     named = {}
     for measure, values in distributions.items():
         for percent, estimate in values.percentiles.items():
-            named[f"{measure}_p{percent:g}_ms"] = estimate.scaled(1000)
-        named[f"{measure}_mean_ms"] = values.mean.scaled(1000)
-        named[f"{measure}_max_ms"] = values.maximum.scaled(1000)
+            named[f"{measure}_p{percent:g}_ms"] = estimate.scale(1000)
+        named[f"{measure}_mean_ms"] = values.mean.scale(1000)
+        named[f"{measure}_max_ms"] = values.maximum.scale(1000)
     return named
 
 
@@ -112,7 +112,7 @@ def _warnings(recording: Recording) -> Iterator[str]:
     lag = float(np.median([sample.lag_ms for sample in samples])) if samples else 0.0
     if lag > MOST_LAG_MS:
         yield f"The load generator's event loop was {lag:.1f} ms late (median): latencies have it."
-    late = [request.sent - request.intended for request in recording.counted()]
+    late = [request.sent - request.intended for request in recording.requests_in_window()]
     most = float(np.percentile(late, 99)) if late else 0.0
     if most > MOST_LATENESS_SECONDS:
         yield (

@@ -88,7 +88,7 @@ def parse_request_limits(text: str) -> dict[str, float]:
     for name, bound in _pairs(text):
         measure = name.removesuffix("_ms")
         if measure not in MEASURES or measure == name:
-            names = ", ".join(f"{each}_ms" for each in MEASURES)
+            names = ", ".join(f"{name_of_measure}_ms" for name_of_measure in MEASURES)
             raise ValueError(f"{name!r} is no limit on a request; those are {names}")
         limits[measure] = bound / 1000
     return limits
@@ -124,14 +124,14 @@ def known_figure(name: str) -> str:
     spellings = {
         spelling: figure_name
         for figure_name in FIGURES
-        for spelling in (figure_name, _turned(figure_name))
+        for spelling in (figure_name, _swap_parts(figure_name))
     }
     near = get_close_matches(name, spellings, 1)
     hint = f" (did you mean {spellings[near[0]]}?)" if near else ""
     raise ValueError(f"there is no figure {name!r}{hint}; {description_of_figures()}")
 
 
-def _turned(figure: str) -> str:
+def _swap_parts(figure: str) -> str:
     """Return `p95_ttft_ms` for `ttft_p95_ms`."""
     first, second, *others = [*figure.split("_"), "", ""]
     return "_".join(filter(None, [second, first, *others]))

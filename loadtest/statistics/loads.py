@@ -63,7 +63,7 @@ def is_drifting(recording: Recording) -> bool:
     due, over = len(recording.due_inside()), len(recording.ended_inside())
     if not recording.is_closed_loop and due - over <= BACKLOG * due:
         return False
-    answers = sorted(filter(is_answer, recording.counted()), key=lambda r: r.intended)
+    answers = sorted(filter(is_answer, recording.requests_in_window()), key=lambda r: r.intended)
     third = len(answers) // 3
     if third < FEWEST_IN_A_THIRD:
         return False

@@ -94,7 +94,7 @@ class Goodput:
 
 
 def goodput(recording: Recording, limits: Limits) -> Goodput:
-    requests = [r for r in recording.counted() if r.outcome != CANCELLED]
+    requests = [r for r in recording.requests_in_window() if r.outcome != CANCELLED]
     answers = [request for request in requests if is_answer(request)]
     good = sum(all(keeps(r, *limit) for limit in limits.items()) for r in answers)
     share = proportion(good, len(requests))
@@ -104,7 +104,7 @@ def goodput(recording: Recording, limits: Limits) -> Goodput:
     }
     if recording.seconds <= 0 or not requests:
         return Goodput(limits, Estimate(None, reason="no requests"), share, broken)
-    return Goodput(limits, share.scaled(len(requests) / recording.seconds), share, broken)
+    return Goodput(limits, share.scale(len(requests) / recording.seconds), share, broken)
 
 
 def keeps(request: Request, measure: str, most: float) -> bool:

@@ -45,11 +45,11 @@ def test_a_run_ends_with_enough_requests(url: str, record: Path) -> None:
     options = ("--warm-up", "0.2", "--duration", "60", "--requests", "12", "--record", str(record))
     assert invoke(url, "--users", "4", *options).exit_code == 0
     recording = read_recording(record)
-    assert 12 <= len(recording.counted()) < 60
+    assert 12 <= len(recording.requests_in_window()) < 60
     assert recording.seconds < 30
     assert invoke(url, "--rate", "40", *options).exit_code == 0
     recording = read_recording(record)
-    assert len(recording.counted()) == 12
+    assert len(recording.requests_in_window()) == 12
     assert recording.seconds < 1.5
 
 

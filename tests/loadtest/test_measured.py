@@ -86,6 +86,6 @@ def waits_by_the_server(figures: Figures, log: Log) -> list[float]:
     they are sent.
     """
     ends = {entry["id"]: entry["end"] for entry in log}
-    pairs = [(r, ends[f"loadtest-{r.id}"]) for r in figures.recording.counted()]
+    pairs = [(r, ends[f"loadtest-{r.id}"]) for r in figures.recording.requests_in_window()]
     start = float(np.median([end - request.end for request, end in pairs]))
     return [end - start - request.intended for request, end in pairs]

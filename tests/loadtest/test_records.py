@@ -105,5 +105,5 @@ def test_a_closed_loop_counts_by_ends_and_an_open_one_by_intentions() -> None:
     window = MeasuringWindow(opened=1.0, closed=3.0)
     closed = Recording(run_of(arrivals={"kind": CLOSED_LOOP}), requests, [], [], window)
     opened = Recording(run_of(arrivals={"kind": "poisson"}), requests, [], [], window)
-    assert closed.counted() == requests[1:3]
-    assert opened.counted() == requests[2:4]
+    assert closed.requests_in_window() == requests[1:3]
+    assert opened.requests_in_window() == requests[2:4]

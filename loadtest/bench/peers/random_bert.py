@@ -118,7 +118,7 @@ def write_graphs(bert: Any, options: argparse.Namespace, folder: Path) -> None:
     ids = torch.ones((2, 9), dtype=torch.int64)
     inputs = ["input_ids", "attention_mask"]
     torch.onnx.export(
-        _pooled(torch, bert),
+        _pool(torch, bert),
         (ids, ids),
         str(folder / "plain.onnx"),
         input_names=inputs,
@@ -135,7 +135,7 @@ def write_graphs(bert: Any, options: argparse.Namespace, folder: Path) -> None:
     fused.save_model_to_file(str(folder / "fused.onnx"))
 
 
-def _pooled(torch: Any, bert: Any) -> Any:
+def _pool(torch: Any, bert: Any) -> Any:
     """Make a module of the mean over real tokens, of length 1."""
 
     class Pooled(torch.nn.Module):

@@ -132,12 +132,12 @@ def write_weights(options: argparse.Namespace, vocab_size: int, model: Path) -> 
         **sides,
         **special_ids,
     )
-    made = transformers.MarianMTModel(config).eval()
-    made.final_logits_bias[0, [eos, pad]] = NEVER
-    made.generation_config = transformers.GenerationConfig(
+    marian = transformers.MarianMTModel(config).eval()
+    marian.final_logits_bias[0, [eos, pad]] = NEVER
+    marian.generation_config = transformers.GenerationConfig(
         num_beams=1, max_length=512, bad_words_ids=[[pad]], **special_ids
     )
-    made.save_pretrained(model)
+    marian.save_pretrained(model)
 
 
 def _side(options: argparse.Namespace) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from loadtest.bench.compare_http import (
     ComparedServer,
     arrive,
     compete_over_http,
-    numbered,
-    streamed,
-    sustained,
+    measure_streams,
+    measure_sustained_rate,
+    number_bodies,
 )
 from loadtest.bench.compare_workloads import WORKLOADS
 from loadtest.bench.peers.ctranslate2_server import application
@@ -63,7 +63,7 @@ def test_the_sustained_rate_is_the_last_that_is_answered_in_time(
     ours, slow, slower = (
         server(tmp_path, *each) for each in (("attendant", 0.001), ("x", 0.1), ("x", 0.6))
     )
-    measure = sustained(["a dog."], {}, [4, 25], 1.0)
+    measure = measure_sustained_rate(["a dog."], {}, [4, 25], 1.0)
     row = compete_over_http(
         WORKLOADS["http"], "sentences/s", measure, ours, [slower, slow], 1, CORES
     )
@@ -79,7 +79,7 @@ def test_the_sustained_rate_is_the_last_that_is_answered_in_time(
 
 def test_streams_count_the_tokens_of_all_users(tmp_path: Path) -> None:
     with server(tmp_path, "x", 0.02).running(CORES) as url:
-        measured = streamed(["a dog"], {}, users=2)(url)
+        measured = measure_streams(["a dog"], {}, users=2)(url)
     assert 10 / 0.04 * 0.3 < measured.rate < 10 / 0.02
 
 
@@ -97,7 +97,7 @@ async def test_requests_that_fail_are_counted() -> None:
     made = web.Application()
     made.add_routes([web.post("/", refuse)])
     async with TestServer(made) as running:
-        bodies: Iterator[dict[str, str]] = numbered(["a"], lambda text: {"q": text})
+        bodies: Iterator[dict[str, str]] = number_bodies(["a"], lambda text: {"q": text})
         found = await arrive(str(running.make_url("/")), bodies, 20, 0.3)
     assert found.num_failed > 0
     assert not found.is_sustained(1.0)

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from loadtest.generator.protocols import PROTOCOLS, AnswerError, Events, Output, count_usage, parsed
+from loadtest.generator.protocols import (
+    PROTOCOLS,
+    AnswerError,
+    Events,
+    Output,
+    count_usage,
+    parse_event,
+)
 from loadtest.plan import WorkPlan
 
 
@@ -114,4 +121,4 @@ def test_a_bad_stream_is_named(data: bytes, kind: str) -> None:
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[" * 100_000, b"[]"])
 def test_what_is_no_json_object_is_a_bad_answer(data: bytes) -> None:
     with pytest.raises(AnswerError):
-        parsed(data)
+        parse_event(data)

@@ -11,7 +11,7 @@ from loadtest.generator.texts import (
     num_sentences,
     num_words,
     read_texts,
-    varied,
+    vary,
 )
 from loadtest.plan import WorkPlan
 from loadtest.records import LoadTestError
@@ -38,8 +38,8 @@ def test_the_seed_decides_the_order() -> None:
 
 def test_every_sentence_of_a_later_round_is_new() -> None:
     text = "It was late. He had seen Mr. Weston. Was it true?"
-    assert varied(text, 0) == text
-    assert varied(text, 4) == (
+    assert vary(text, 0) == text
+    assert vary(text, 4) == (
         "In 1004, It was late. In 1004, He had seen Mr. Weston. In 1004, Was it true?"
     )
     assert num_sentences(text) == 3

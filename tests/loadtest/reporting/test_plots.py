@@ -16,7 +16,7 @@ from loadtest.reporting.plots import (
     logarithmic,
     place,
     shape,
-    thinned,
+    thin_out,
 )
 from loadtest.statistics.estimates import Estimate
 
@@ -51,10 +51,10 @@ def test_values_that_are_not_there_leave_a_gap() -> None:
 
 
 def test_long_curves_are_thinned_to_their_ends() -> None:
-    keep = thinned(10_000)
+    keep = thin_out(10_000)
     assert (keep[0], keep[-1]) == (0, 9999)
     assert len(keep) <= MOST_POINTS
-    assert thinned(3).tolist() == [0, 1, 2]
+    assert thin_out(3).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
