@@ -156,15 +156,19 @@ def _init(config: ServerConfig) -> None:
 
 @contextmanager
 def _without_handlers_of_ray() -> Iterator[None]:
-    """Keep our own handler of SIGTERM while Ray starts. Ray's would end this process at once: the
-    main thread blocks signals meanwhile, but one that another thread gets is handled here, too.
+    """Keep our own handlers of signals while Ray starts. Ray's handler of SIGTERM would end this
+    process at once: the main thread blocks signals meanwhile, but one that another thread gets is
+    handled here, too.
     """
+    handlers = {number: signal.getsignal(number) for number in _BLOCKED}
     original = utils.set_sigterm_handler
     utils.set_sigterm_handler = lambda handler: None
     try:
         yield
     finally:
         utils.set_sigterm_handler = original
+        for number, handler in handlers.items():  # Ray's core has replaced them below Python
+            signal.signal(number, handler)
 
 
 @contextmanager
