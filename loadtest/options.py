@@ -273,7 +273,7 @@ def _group_options(
 ) -> Callable[..., Any]:
     @wraps(command)
     def with_groups(**values: Any) -> Any:
-        fields = {each: values.pop(each) for each in kind.__slots__}
+        fields = {option_name: values.pop(option_name) for option_name in kind.__slots__}
         return command(**{name: kind(**fields)}, **values)
 
     for option in reversed(options):

@@ -116,13 +116,13 @@ _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "attendant"}
 _MARKERS = "osD^vPX*<>"
 
 
-def draw(found: Sequence[LengthCosts], path: Path) -> None:
+def draw(length_costs: Sequence[LengthCosts], path: Path) -> None:
     """Draw one line for each model, in the format of the path's suffix."""
     with rc_context(_STYLE):
         figure = Figure(figsize=(10, 7), layout="constrained")
         axes = figure.subplots(2, 2, sharex=True)
         for column, phase in enumerate(("read", "write")):
-            for number, costs in enumerate(found):
+            for number, costs in enumerate(length_costs):
                 _lines(axes[:, column], costs, phase, _MARKERS[number % len(_MARKERS)])
             title = "reading a token" if phase == "read" else "writing a token"
             axes[0, column].set(title=title, ylabel="operations" if phase == "read" else "")

@@ -22,7 +22,7 @@ class HarmonyChannels:
         self._marks, self._header = special_tokens if has_channels else {}, ""
         self._is_header = self._is_reasoning = False
 
-    def read(self, token_id: int) -> bool:
+    def read_token(self, token_id: int) -> bool:
         """Read one more token. Return whether its text belongs to the answer."""
         mark = self._marks.get(token_id)
         if mark in _HEADERS:

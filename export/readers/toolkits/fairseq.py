@@ -32,7 +32,7 @@ def read_checkpoint(path: Path, tree: Mapping[str, Any], source: Path) -> Checkp
     """Return the model of an unpickled checkpoint. Raises CheckpointError with every problem."""
     options = Options("options", _read_options(tree), [])
     tensors = tree["model"] if isinstance(tree["model"], dict) else {}
-    return ToolkitReader(FAIRSEQ, path, options, tensors, source).read()
+    return ToolkitReader(FAIRSEQ, path, options, tensors, source).read_checkpoint()
 
 
 def _read_options(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def read_checkpoint(source: Path) -> Checkpoint:
     tensors = tree.get("model_state") if isinstance(tree, dict) else None
     if not isinstance(tensors, dict):
         raise CheckpointError(path, ["it is no checkpoint of JoeyNMT: it has no model_state"])
-    return ToolkitReader(JOEYNMT, path, options, tensors, source).read()
+    return ToolkitReader(JOEYNMT, path, options, tensors, source).read_checkpoint()
 
 
 def _find_model(reader: ToolkitReader) -> str | None:

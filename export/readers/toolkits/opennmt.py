@@ -60,7 +60,7 @@ def read_checkpoint(path: Path, tree: Mapping[str, Any], source: Path) -> Checkp
     tensors = _read_tensors(path, tree, problems)
     options = Options("options", values, problems)
     vocabulary = tree.get("vocab", tree.get("fields"))
-    return ToolkitReader(OPENNMT, path, options, tensors, source, vocabulary).read()
+    return ToolkitReader(OPENNMT, path, options, tensors, source, vocabulary).read_checkpoint()
 
 
 def _read_tensors(path: Path, tree: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:

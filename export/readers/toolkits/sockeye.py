@@ -92,7 +92,7 @@ def read_checkpoint(source: Path) -> Checkpoint:
     options = Options(CONFIG, read_yaml(path.parent / CONFIG, problems), problems)
     tree = read_torch(path)
     tensors = tree if isinstance(tree, dict) else {}
-    return ToolkitReader(SOCKEYE, path, options, tensors, source).read()
+    return ToolkitReader(SOCKEYE, path, options, tensors, source).read_checkpoint()
 
 
 def _read_vocabularies(reader: ToolkitReader) -> Vocabularies:

@@ -124,7 +124,7 @@ class ToolkitReader:
         }
         self.tensors = StoredTensors(stored, self.problems)
 
-    def read(self) -> Checkpoint:
+    def read_checkpoint(self) -> Checkpoint:
         """Return the checkpoint, its weights still unread. Raises CheckpointError with every
         problem.
         """

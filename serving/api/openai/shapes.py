@@ -127,7 +127,7 @@ class ChatShape(AnswerShape):
     def _choice(self, whole: CompletionDelta) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": whole.text, "refusal": None}
         if self._may_call:
-            message |= _message_of(self._read(whole))
+            message |= _message_of(self._read_delta(whole))
         message |= _reasoning(whole)
         end = self._end(whole)
         return {"index": whole.index, "message": message, **_chat_logprobs(whole), **end}
@@ -135,14 +135,14 @@ class ChatShape(AnswerShape):
     def _piece(self, delta: CompletionDelta, is_first: bool) -> dict[str, Any]:
         role = {"role": "assistant"} if is_first else {}
         if self._may_call:
-            written = _delta_of(self._read(delta))
+            written = _delta_of(self._read_delta(delta))
         else:
             written = {"content": delta.text} if delta.text or is_first else {}
         written |= _reasoning(delta)
         end = self._end(delta)
         return {"index": delta.index, "delta": role | written, **_chat_logprobs(delta), **end}
 
-    def _read(self, delta: CompletionDelta) -> list[AnswerDelta]:
+    def _read_delta(self, delta: CompletionDelta) -> list[AnswerDelta]:
         reader = self._readers[delta.index]
         pieces = list(reader.push(delta.text))
         return [*pieces, *reader.finish()] if delta.finish_reason else pieces

@@ -64,7 +64,7 @@ class _TextSpan(TextSpan):
         """Raises NotAsParsed."""
         self._block, self._page = block, page
         self._escapes = False
-        super().__init__(block.start, block.end, block.read().pieces, self._escape_markdown)
+        super().__init__(block.start, block.end, block.read_pieces().pieces, self._escape_markdown)
 
     def apply_translation(self, translation: str) -> str:
         if self._may_be_code():
@@ -118,7 +118,7 @@ def _label_spans(page: MarkdownPage) -> Iterator[TextSpan]:
             spans += _html_spans(text, block, attribute_spans)
         else:
             with suppress(NotAsParsed):
-                spans += _spans_of_labels(text, block, block.read())
+                spans += _spans_of_labels(text, block, block.read_pieces())
     yield from sorted((span for span in spans if span), key=lambda span: span.start)
 
 

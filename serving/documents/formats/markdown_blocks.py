@@ -79,7 +79,7 @@ class TextBlock:
         """Return whether it is the title in the line of a directive."""
         return bool(self.block.meta.get("is_title"))
 
-    def read(self) -> "InlineReader":
+    def read_pieces(self) -> "InlineReader":
         """Read the pieces of the text. Raises NotAsParsed."""
         reader = InlineReader(self.block.content, self.line_start)
         reader.read_all(self.block.children or ())

@@ -262,7 +262,7 @@ class DeviceScores(Scores):
     def _whole_rows(self) -> Array:
         return self._table.on_host[: self.num_rows]
 
-    def _read(self, rows: Array, to: Array) -> None:
+    def _copy_logp(self, rows: Array, to: Array) -> None:
         for row in rows.tolist():
             self._table.memory.copy(to[row], self._on_device(row))
         self._table.memory.mark()()

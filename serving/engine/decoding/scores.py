@@ -71,7 +71,7 @@ class Scores:
         """
         logp, missing = self._whole_rows, np.unique(rows[~self._is_read[rows]])
         if len(missing):
-            self._read(missing, logp)
+            self._copy_logp(missing, logp)
             self._is_read[missing] = True
             logp[missing[:, None], self._excluded] = -np.inf
         return logp
@@ -113,7 +113,7 @@ class Scores:
         values: Array = self.scored[rows, token_ids] - self._shift[rows]
         return values
 
-    def _read(self, rows: Array, to: Array) -> None:
+    def _copy_logp(self, rows: Array, to: Array) -> None:
         """Write the log-probabilities of all tokens of these rows, i64 ascending, into the same
         rows of an array [all rows, vocabulary]; -inf for tokens that are not scored.
         """

@@ -131,7 +131,7 @@ class ShortlistScores(Scores):
                 values[index] = self.scored[row, column] - self._shift[row]
         return values
 
-    def _read(self, rows: Array, to: Array) -> None:
+    def _copy_logp(self, rows: Array, to: Array) -> None:
         to[rows] = -np.inf
         for row in rows.tolist():
             ids = self.shortlists[row]

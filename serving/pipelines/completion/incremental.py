@@ -45,7 +45,7 @@ class IncrementalCompletion:
         self, token_id: int, logprob: float = 0.0, top: Sequence[TokenLogprob] = ()
     ) -> CompletionDelta | None:
         """Return the delta of one more token; None while nothing is certain."""
-        is_text = self._channels is None or self._channels.read(token_id)
+        is_text = self._channels is None or self._channels.read_token(token_id)
         if self._reports_tokens and is_text:
             self._tokens.append(self._token_text(token_id, logprob, top))
         text = self._without_reasoning(self._detokenizer.push(token_id))

@@ -99,7 +99,7 @@ class MessageJob:
         self.job = replace(job, texts=(*outer, *inner))
 
     @classmethod
-    def read(cls, job: TranslationJob) -> "MessageJob | None":
+    def from_job(cls, job: TranslationJob) -> "MessageJob | None":
         """Read the messages of a job's texts; None if none has branches to translate."""
         messages = [_read_message(text, job) for text in job.texts]
         return cls(job, messages) if any(message.arguments for message in messages) else None

@@ -138,7 +138,7 @@ class TranslationPipeline:
         if job.memory is not None:
             texts = await self._memory.find_texts(job, job.memory)
             job = texts.rest
-        if may_have_messages(job) and (messages := await _run(job, MessageJob.read, job)):
+        if may_have_messages(job) and (messages := await _run(job, MessageJob.from_job, job)):
             job = messages.job
         translation = await self._translate_segments(job)
         if messages is not None:
@@ -168,7 +168,7 @@ class TranslationPipeline:
                     yield texts.renumber(item)
 
     async def _stream(self, job: TranslationJob) -> TranslationStream:
-        if may_have_messages(job) and (messages := await _run(job, MessageJob.read, job)):
+        if may_have_messages(job) and (messages := await _run(job, MessageJob.from_job, job)):
             translation = messages.merge(await self._translate_segments(messages.job))
             for number, text in enumerate(translation.texts):
                 yield TranslationDelta(number, 0, text, translation.renderings[number][0].reason)

@@ -179,7 +179,7 @@ def test_channels_of_harmony(pieces: tuple[str, ...], said: str, thought: str) -
     )
     texts = []
     for piece in pieces:
-        is_said = channels.read(ids.get(piece, 9))
+        is_said = channels.read_token(ids.get(piece, 9))
         texts.append(channels.split("" if piece in ids else piece))
         assert is_said or not texts[-1][0]
     assert tuple(map("".join, zip(*texts, strict=True))) == (said, thought)
@@ -199,4 +199,4 @@ def test_a_translation_has_no_thoughts(tmp_path: Path) -> None:
 def test_other_models_have_no_channels() -> None:
     """Phi-3 ends messages with a token of harmony's."""
     channels = HarmonyChannels({0: END})
-    assert channels.read(0) and channels.split("more") == ("more", "")
+    assert channels.read_token(0) and channels.split("more") == ("more", "")
