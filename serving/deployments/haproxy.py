@@ -26,6 +26,7 @@ from serving.errors import AttendantError
 logger = logging.getLogger(__name__)
 _START_SECONDS = 10.0
 _COMMAND_SECONDS = 5.0
+_CHECK_SECONDS = 2.0  # twice as long as the first checks take
 _SET_PDEATHSIG = 1  # prctl(2)
 _MAX_STARTS, _WITHIN_SECONDS = 5, 10.0  # more often it will not run, and the server ends
 _END_SECONDS = 5.0
@@ -57,7 +58,7 @@ class HAProxy:
     def start(self) -> None:
         """Return once it listens. Raises AttendantError if it does not, or ends again and again."""
         self._count_start()
-        text = configuration(self._front, self._folder, self._phase)
+        text = configuration(self._front, self._folder, "starting")
         self._configuration.write_text(text, encoding="utf-8")
         self._socket.unlink(missing_ok=True)
         with self._log.open("ab") as log:
@@ -70,6 +71,9 @@ class HAProxy:
                 preexec_fn=_start_session,
             )
         self._wait_until_listening(self._process)
+        if self._phase == "serving":
+            self._wait_until_checked()
+        self._enter(self._phase)
 
     def stop(self) -> None:
         """Kill the process and close all its connections."""
@@ -94,7 +98,7 @@ class HAProxy:
 
     def finds_all_groups(self) -> bool:
         """Return whether HAProxy has found a replica of each group that is ready."""
-        rows = csv.DictReader(self._command("show stat -1 4 -1").removeprefix("# ").splitlines())
+        rows = self._server_rows()
         ready = {row["pxname"] for row in rows if row["check_status"].endswith("L7OK")}
         return ready >= {backend_name(group) for group in self._front.groups}
 
@@ -138,6 +142,23 @@ class HAProxy:
             else:
                 return
         raise AttendantError(f"HAProxy does not start: {self._last_log_line()}")
+
+    def _wait_until_checked(self) -> None:
+        """Wait until every port was checked: HAProxy begins with all of them as replicas, and
+        answers with 503 where three in a row refuse the connection.
+        """
+        deadline = time.monotonic() + _CHECK_SECONDS
+        with suppress(OSError):  # it has ended, and is started again
+            while time.monotonic() < deadline and self._has_unchecked_ports():
+                time.sleep(0.01)
+
+    def _has_unchecked_ports(self) -> bool:
+        return any(row["check_status"] == "INI" for row in self._server_rows())
+
+    def _server_rows(self) -> Iterator[dict[str, str]]:
+        """Return HAProxy's statistics of every port of every group."""
+        rows = self._command("show stat -1 4 -1").removeprefix("# ")
+        return csv.DictReader(rows.splitlines())
 
     def _command(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -333,6 +333,21 @@ def test_it_is_started_again_as_it_was(front: Front, proxy: HAProxy, client: htt
             assert another.get("/x").status_code == 503
 
 
+def test_started_again_it_asks_no_port_at_which_nothing_listens(
+    front: Front, tmp_path: Path
+) -> None:
+    *ports, _ = free_ports(12)
+    with (
+        replica(ports[5], "near-1"),
+        admitting(replace(front, ports=range(ports[0], ports[-1] + 1)), tmp_path) as proxy,
+        httpx.Client(base_url=front.public.url) as client,
+    ):
+        assert eventually(lambda: is_served(client))
+        proxy.stop()
+        proxy.start()
+        assert {client.get("/x").status_code for _ in range(50)} == {200}
+
+
 def test_where_it_cannot_listen_the_server_does_not_start(front: Front, tmp_path: Path) -> None:
     with (
         socket.create_server((front.public.address, front.public.port)),
