@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import pytest
 
-from serving.storage.state import State, open_state
+from serving.storage.opening import open_state
+from serving.storage.state import State
 
 # Where Debian, Fedora and Homebrew have the server's programs, which are on no user's PATH.
 _FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")

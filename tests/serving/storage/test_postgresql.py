@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serving.errors import StorageError
-from serving.storage.state import open_state
+from serving.storage.opening import open_state
 from tests.postgresql import NEEDS_POSTGRESQL, PostgresqlProcess, running_postgresql
 from tests.serving.storage.test_state import COUNTS, add, counts
 

@@ -9,8 +9,9 @@ import pytest
 from serving.errors import StorageError
 from serving.storage.database import Connection
 from serving.storage.files import FileStore
+from serving.storage.opening import open_state
 from serving.storage.schema import Migration, Schema
-from serving.storage.state import State, open_state
+from serving.storage.state import State
 
 FIRST = Migration("""
     CREATE TABLE IF NOT EXISTS counts (
