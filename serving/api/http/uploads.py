@@ -194,7 +194,9 @@ async def _read_form(request: Request) -> AsyncIterator[Fields]:
         message = f"is not a form in parts: {error.detail}"
         raise RequestError("body", content_type, message) from None
     except OSError as error:  # a file of more than 1 MiB goes to the folder of temporary files
-        raise StorageError(gettempdir(), error.strerror or error, "TMPDIR") from error
+        raise StorageError(
+            gettempdir(), error.strerror or error, "name another folder with TMPDIR"
+        ) from error
     try:
         yield {name: values if values[1:] else values[0] for name, values in _field_values(form)}
     finally:
