@@ -43,9 +43,11 @@ def client(
     path = folder / "openapi.json"
     document = asyncio.run(document_of_server(tokenizer, request.param))
     path.write_text(json.dumps(with_one_media_type(document)))
-    command = ["generate", "--meta", "none", "--path", path, "--output-path", folder / NAME]
+    generate = (sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none")
     process = subprocess.run(
-        [sys.executable, "-m", "openapi_python_client", *command], capture_output=True, text=True
+        [*generate, "--path", str(path), "--output-path", str(folder / NAME)],
+        capture_output=True,
+        text=True,
     )
     assert process.returncode == 0, process.stderr
     assert "Endpoint will not be generated" not in process.stdout + process.stderr
