@@ -55,6 +55,8 @@ ONLY_IN = {
     "uvicorn": ("serving.deployments.patches",),
     "jinja2": ("serving.text.chat_renderer",),
     "mcp": ("serving.commands.mcp_server",),
+    "psycopg": ("serving.storage.postgresql",),
+    "psycopg_pool": ("serving.storage.postgresql",),
     "PIL": ("serving.pipelines.completion.images", "serving.commands"),
     "pdfminer": ("serving.documents.formats.pdf_reader",),
     "llguidance": (

@@ -19,7 +19,9 @@ from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
+from serving.storage.opening import open_state
 from serving.storage.sqlite import default_state_dir
+from serving.storage.state import State
 from serving.text.language_identification import LanguageIdentifier
 from serving.translation_memory.store import TranslationMemories
 
@@ -94,6 +96,10 @@ class Services:
     def max_body_bytes(self) -> int:
         """Return how many bytes a body may have that holds as much text as is allowed."""
         return self.limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
+
+    @cached_property
+    def state(self) -> State:
+        return open_state(self.state_dir)
 
     @cached_property
     def jobs(self) -> JobQueue:
