@@ -76,7 +76,7 @@ def apply(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()
 
     def reaches_the_dashboard() -> bool:
         reports.append(apply_once(cluster, *groups, options=options))
-        return "Connection refused" not in reports[-1]
+        return not reports[-1].endswith(("Connection refused", "without response"))
 
     assert eventually(reaches_the_dashboard, 180), reports[-1]
     return reports[-1]
