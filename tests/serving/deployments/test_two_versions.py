@@ -82,7 +82,7 @@ def started(tmp_path: Path) -> Iterator[Callable[[Path], Server]]:
     """Starts servers with one configuration, and so one state folder."""
     bundle = int8_bundle("translator", "transformer", tmp_path)
     group = {"bundles": [bundle], "cpus_per_replica": 1, "engines": 1, "threads": 1}
-    config = {"groups": [{"name": "only", **group}], "state_dir": tmp_path / "state"}
+    config = {"groups": [{"name": "only", **group}], "state": str(tmp_path / "state")}
     servers: list[Server] = []
 
     def start(code: Path) -> Server:
