@@ -16,7 +16,7 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DrainSeconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # A folder, or the URL of a database, whose password neither errors nor `repr` show.
-StatePlace = Annotated[str, Field(min_length=1, repr=False)]
+StatePlace = Annotated[str, Field(min_length=1)]
 CONSOLE = Path("-")
 _OLD_NAMES = {"state_dir": "state"}
 
@@ -158,7 +158,7 @@ class WorkerGroup(_Config):
     canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
-    state: StatePlace | None = None
+    state: StatePlace | None = Field(None, repr=False)
     drain_seconds: DrainSeconds = 30.0
 
     @property
@@ -194,7 +194,7 @@ class ServerConfig(_Config):
     drain_seconds: DrainSeconds = 30.0
     access: Access = Access()
     tls: Tls | None = None
-    state: StatePlace | None = None
+    state: StatePlace | None = Field(None, repr=False)
     groups: tuple[WorkerGroup, ...]
 
     @model_validator(mode="after")
