@@ -118,7 +118,7 @@ class Services:
 
     @cached_property
     def quota(self) -> Quota:
-        return Quota(Path(self.state.place), self.keys)
+        return Quota(self.state, self.keys)
 
     @cached_property
     def glossaries(self) -> GlossaryStore:
