@@ -121,7 +121,7 @@ async def tmx() -> AsyncIterator[bytes]:
 def _quota(folder: Path) -> Quota:
     ann = KeyEntry(name="ann", sha256=hash_key("a"), characters_per_month=1_000)
     write_keys(folder / "keys.json", (ann,))
-    return Quota(folder / "state", KeyRing(folder / "keys.json", {}))
+    return Quota(open_state(folder / "state"), KeyRing(folder / "keys.json", {}))
 
 
 async def answer(asked: BatchRequest) -> tuple[int, Any]:
