@@ -122,4 +122,4 @@ class Services:
 
     @cached_property
     def glossaries(self) -> GlossaryStore:
-        return GlossaryStore(Path(self.state.place))
+        return GlossaryStore(self.state)
