@@ -61,5 +61,5 @@ def test_what_is_wrong_is_told(url: str, tmp_path: Path) -> None:
     broken = run(url, "import", str(file))
     assert broken.exit_code == 2 and "line 3 is not well-formed XML" in broken.stderr
     assert "no such translation memory" in run(url, "delete", "none").stderr
-    assert "wants a key" in run(url, "list", key="other").stderr
+    assert "needs a key" in run(url, "list", key="other").stderr
     assert "refused" in run("http://127.0.0.1:1", "list").stderr
