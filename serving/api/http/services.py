@@ -119,7 +119,7 @@ class Services:
 
     @cached_property
     def quota(self) -> Quota:
-        return Quota(self.state_dir, self.keys)
+        return Quota(self.state, self.keys)
 
     @cached_property
     def glossaries(self) -> GlossaryStore:

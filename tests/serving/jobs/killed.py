@@ -26,6 +26,7 @@ from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
+from serving.storage.opening import open_state
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.serving.documents.shouting import ShoutingTranslator
@@ -120,7 +121,7 @@ async def tmx() -> AsyncIterator[bytes]:
 def _quota(folder: Path) -> Quota:
     ann = KeyEntry(name="ann", sha256=hash_key("a"), characters_per_month=1_000)
     write_keys(folder / "keys.json", (ann,))
-    return Quota(folder / "state", KeyRing(folder / "keys.json", {}))
+    return Quota(open_state(folder / "state"), KeyRing(folder / "keys.json", {}))
 
 
 async def answer(asked: BatchRequest) -> tuple[int, Any]:
