@@ -62,6 +62,7 @@ _TYPE = re.compile(rf"\b({'|'.join(map(re.escape, _TYPES))})\b")
 
 class PostgresqlConnection(Connection):
     SKIP_LOCKED = "FOR UPDATE SKIP LOCKED"
+    IS_LISTED = "IN (SELECT json_array_elements_text(CAST(? AS JSON)))"
 
     def __init__(self, connection: "psycopg.Connection[Row]") -> None:
         self._connection = connection
