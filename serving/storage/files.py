@@ -16,6 +16,7 @@ from serving.errors import StorageError
 from serving.storage.sqlite import make_folder
 
 ABANDONED_SECONDS = 3600.0  # what no job has by then was left by a killed replica
+_BEGUN = ".begun"  # ends the name of a file that is being written
 
 
 class FileStore(ABC):
@@ -33,6 +34,10 @@ class FileStore(ABC):
 
         Raises FileNotFoundError.
         """
+
+    @abstractmethod
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Yield the owner and the name of every file."""
 
     @abstractmethod
     def exists(self, owner: str) -> bool:
@@ -61,7 +66,7 @@ class FolderFiles(FileStore):
     def writing(self, owner: str, name: str = "") -> Iterator[Path]:
         target = self._path_of(owner, name)
         make_folder(target.parent)
-        begun = target.with_name(f"{target.name}.begun")
+        begun = target.with_name(f"{target.name}{_BEGUN}")
         with self._storing():
             try:
                 yield begun
@@ -75,6 +80,12 @@ class FolderFiles(FileStore):
         if not path.is_file():
             raise FileNotFoundError(path)
         yield path
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        for path in sorted(self._path.glob("*")):
+            for file in sorted(path.glob("*")) if path.is_dir() else [path]:
+                if file.is_file() and file.suffix != _BEGUN:
+                    yield path.name, "" if file is path else file.name
 
     def exists(self, owner: str) -> bool:
         return self._path_of(owner).exists()
