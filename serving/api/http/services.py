@@ -103,7 +103,7 @@ class Services:
 
     @cached_property
     def jobs(self) -> JobQueue:
-        return JobQueue(self.state_dir)
+        return JobQueue(self.state)
 
     @cached_property
     def documents(self) -> Documents:
