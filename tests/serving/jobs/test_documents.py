@@ -30,6 +30,7 @@ from serving.jobs.queue import JobQueue
 from serving.jobs.table import JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
+from serving.storage.database import Connection
 from serving.storage.state import State
 from tests.serving.documents.shouting import ShoutingTranslator
 
@@ -309,14 +310,14 @@ async def test_an_older_version_can_read_what_does_not_ask_for_quality(state: St
     documents = documents_of(state, ShoutingTranslator())
     for handle in (await sent(documents), await marked(documents, "a.po")):
         asked = (await documents.job(handle, "ann")).data.quality_threshold
-        [stored] = await documents._database.run(
-            lambda connection, own=handle.id: connection.rows(
-                "SELECT data FROM jobs WHERE id = ?", [own]
-            )
-        )
-        assert json.loads(stored["data"]).get("quality_threshold", "nothing") == (
-            asked or "nothing"
-        )
+        stored = await documents._database.run(stored_data, handle.id)
+        assert stored.get("quality_threshold", "nothing") == (asked or "nothing")
+
+
+def stored_data(connection: Connection, job_id: str) -> dict[str, Any]:
+    [row] = connection.rows("SELECT data FROM jobs WHERE id = ?", (job_id,))
+    data: dict[str, Any] = json.loads(row["data"])
+    return data
 
 
 async def test_a_format_without_a_place_for_quality(state: State) -> None:
