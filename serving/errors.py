@@ -6,7 +6,7 @@ AttendantError
 │   └── ConfigError     the configuration of the server is wrong
 ├── PartEnded           a process that the server needs has ended; start the server again
 ├── DeviceError         the device is missing, or cannot run this bundle
-├── StorageError        the state folder of the server cannot be used
+├── StorageError        the state of the server cannot be used
 ├── DocumentsFull       too many documents are stored; try again later
 ├── DocumentNotReady    the document is not translated yet; try again later
 ├── DocumentTaken       the document is being fetched, which is possible once
@@ -65,8 +65,12 @@ class DeviceError(AttendantError):
 
 
 class StorageError(AttendantError):
-    def __init__(self, folder: object, reason: object, option: str = "--state-dir") -> None:
-        super().__init__(f"{folder}: {reason}; name another folder with {option}")
+    """place: the folder or the database. advice: what to do."""
+
+    def __init__(
+        self, place: object, reason: object, advice: str = "name another folder with --state"
+    ) -> None:
+        super().__init__("; ".join(filter(None, (f"{place}: {reason}", advice))))
 
 
 class RequestError(AttendantError):
@@ -171,8 +175,10 @@ class Overloaded(AttendantError):
 
 
 class KeyRefused(AttendantError):
-    def __init__(self, place: str) -> None:
-        super().__init__(f"this server wants a key that it knows: {place}")
+    """place: which key is needed, and how it is sent."""
+
+    def __init__(self, problem: str, place: str) -> None:
+        super().__init__(f"{problem}; this request needs {place}")
 
 
 class RateExceeded(AttendantError):

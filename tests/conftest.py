@@ -19,7 +19,7 @@ from tests.shared_server import SharedServer, request_url, served_models
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
-pytest_plugins = ("tests.unit",)
+pytest_plugins = ("tests.unit", "tests.postgresql")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,15 +7,17 @@ import asyncio
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate
 
 from serving.errors import StorageError
-
-Result = TypeVar("Result")
+from serving.storage.database import Arguments, Connection, Database, Result, Row
+from serving.storage.schema import Schema, SchemaError, migrate
 
 
 class DatabaseThread:
@@ -125,3 +127,118 @@ def _open(path: Path, schema: str) -> sqlite3.Connection:
     database.execute("PRAGMA synchronous = NORMAL")
     database.executescript(schema)
     return database
+
+
+class SqliteConnection(Connection):
+    """A connection to a file. Any thread may use it, one at a time."""
+
+    SKIP_LOCKED = ""  # a transaction locks the whole database
+    IS_LISTED = "IN (SELECT value FROM json_each(?))"
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(
+            path,
+            timeout=_BUSY_TIMEOUT_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        self._connection.row_factory = _dictionary
+        # SQLite itself has it since 3.43.
+        self._connection.create_function("octet_length", 1, _num_bytes, deterministic=True)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        # In KiB: an import of a translation memory writes all over its index of words.
+        self._connection.execute("PRAGMA cache_size = -65536")
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
+        return self._connection.execute(query, tuple(values)).fetchall()
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> int:
+        return self._connection.execute(statement, tuple(values)).rowcount
+
+    def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
+        return self._connection.executemany(statement, rows).rowcount
+
+    @contextmanager
+    def transaction(self, lock: str = "") -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite itself ends it where the disk is full
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def time(self) -> float:
+        return time.time()
+
+    def create_tables(self, script: str) -> None:
+        for statement in _statements(script):
+            self._connection.execute(statement)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class SqliteDatabase(Database):
+    """One file, used from a thread of its own, in the order of the calls.
+
+    The first call opens the file: a server that needs none makes none. Replicas of one machine read
+    and write it at once.
+    """
+
+    def __init__(self, folder: Path, schema: Schema) -> None:
+        super().__init__(ThreadPoolExecutor(1, f"database-{schema.name}"))
+        self._folder, self._schema = folder, schema
+        self._connection: SqliteConnection | None = None
+        self._lock = threading.Lock()
+
+    def run_blocking(
+        self,
+        work: Callable[Concatenate[Connection, Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        try:
+            with self._lock:
+                if self._connection is None:
+                    self._connection = self._open()
+                return work(self._connection, *arguments, **options)
+        except (sqlite3.DatabaseError, SchemaError) as error:
+            raise StorageError(self._folder, error) from error
+
+    def _open(self) -> SqliteConnection:
+        make_folder(self._folder)
+        with _folder_lock(self._folder):
+            connection = SqliteConnection(sqlite_path(self._folder, self._schema))
+            try:
+                migrate(connection, self._schema)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+
+def sqlite_path(folder: Path, schema: Schema) -> Path:
+    return folder / f"{schema.name}.sqlite3"
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode())
+
+
+def _dictionary(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Row:
+    """Return a row by the names of its columns."""
+    return {column[0]: value for column, value in zip(cursor.description, values, strict=True)}
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script: `executescript` would end the transaction it runs in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

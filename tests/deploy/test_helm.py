@@ -539,12 +539,12 @@ def test_the_schema_refuses_a_typing_mistake_and_another_type(name: str) -> None
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"replica": 3}, "additional properties 'replica' not allowed"),
-        ({"state": {"claims": "a"}}, "additional properties 'claims' not allowed"),
-        ({"image": "attendant:cpu"}, "at '/image': got string, want object"),
-        ({"ingress": {"enabled": True}}, "at '/ingress/hosts': minItems"),
-        ({"httpRoute": {"enabled": True}}, "at '/httpRoute/parentRefs': minItems"),
-        ({"models": {"pull": [{"name": "bergamot-en-pt", "bundle": "a"}]}}, "/models/pull/0/name"),
+        ({"replica": 3}, r"\breplica\b"),
+        ({"state": {"claims": "a"}}, r"\bclaims\b"),
+        ({"image": "attendant:cpu"}, r"\bimage\b"),
+        ({"ingress": {"enabled": True}}, "ingress.hosts"),
+        ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs"),
+        ({"models": {"pull": [{"name": "bergamot-en-pt", "bundle": "a"}]}}, "models.pull.0.name"),
     ],
 )
 def test_helm_refuses_what_the_schema_refuses(values: dict[str, Any], problem: str) -> None:
@@ -619,9 +619,18 @@ def test_notes_say_the_next_commands(case: str) -> None:
     assert [line for line in NOTES[case] if line not in notes] == []
     assert ("ends with the pod" in notes) == (case == "defaults")
     assert ("attendant keys create" in notes) == (case != "everything")
-    if find_helm():
-        shown = run_helm("install", "attendant", CHART, "--dry-run=client", values=CASES[case])
-        assert shown.partition("NOTES:\n")[2].strip() == notes.strip()
+
+
+@needs_helm
+@pytest.mark.parametrize("case", NOTES)
+def test_helm_shows_the_same_notes(case: str) -> None:
+    if run_helm("version", "--short").startswith("v3"):
+        pytest.skip("Helm 3 asks a cluster before it shows notes")
+    shown = run_helm("install", "attendant", CHART, "--dry-run=client", values=CASES[case])
+    assert (
+        shown.partition("NOTES:\n")[2].strip()
+        == read_chart().render(CASES[case])["NOTES.txt"].strip()
+    )
 
 
 def test_a_wrong_object_is_found() -> None:

@@ -19,7 +19,8 @@ from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
-from serving.storage.sqlite import default_state_dir
+from serving.storage.opening import default_state_folder, open_state
+from serving.storage.state import State
 from serving.text.language_identification import LanguageIdentifier
 from serving.translation_memory.store import TranslationMemories
 
@@ -54,6 +55,10 @@ async def _no_readings() -> list[Reading]:
     return []
 
 
+def _open_default_state() -> State:
+    return open_state(default_state_folder())
+
+
 @dataclass(frozen=True)
 class Services:
     """The parts of a server.
@@ -64,7 +69,7 @@ class Services:
     operators: None if nobody may load or unload models.
     tracing: None if no spans are exported.
     max_wait_seconds: longest time that a request may wait to be read; None is no limit.
-    state_dir: the folder for jobs, glossaries and quotas.
+    state: where jobs, glossaries, translation memories and quotas are stored.
     recent_metrics: returns readings of the last two minutes, oldest first, see `charted`.
     in_progress: the requests that are ended with the server.
     """
@@ -79,7 +84,7 @@ class Services:
     write_access: Callable[[str], None] | None = None
     operators: Operators | None = None
     tracing: Tracing | None = None
-    state_dir: Path = field(default_factory=default_state_dir)
+    state: State = field(default_factory=_open_default_state)
     identifier: LanguageIdentifier = field(default_factory=LanguageIdentifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
     max_wait_seconds: float | None = None
@@ -97,7 +102,7 @@ class Services:
 
     @cached_property
     def jobs(self) -> JobQueue:
-        return JobQueue(self.state_dir)
+        return JobQueue(Path(self.state.place))
 
     @cached_property
     def documents(self) -> Documents:
@@ -105,7 +110,7 @@ class Services:
 
     @cached_property
     def memories(self) -> TranslationMemories:
-        return TranslationMemories(self.state_dir)
+        return TranslationMemories(Path(self.state.place))
 
     @cached_property
     def memory_imports(self) -> MemoryImports:
@@ -113,8 +118,8 @@ class Services:
 
     @cached_property
     def quota(self) -> Quota:
-        return Quota(self.state_dir, self.keys)
+        return Quota(self.state, self.keys)
 
     @cached_property
     def glossaries(self) -> GlossaryStore:
-        return GlossaryStore(self.state_dir)
+        return GlossaryStore(self.state)

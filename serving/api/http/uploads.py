@@ -94,7 +94,8 @@ async def receive_upload(
         max_bytes = max_mib * 2**20 + _OTHER_BYTES
         fields = await resources.enter_async_context(_read_form(limit_body(request, max_bytes)))
         if authenticator:
-            resources.enter_context(authenticator.admit(protocol, request.headers, fields))
+            places = {**request.query_params, **fields}  # either may have the key
+            resources.enter_context(authenticator.admit(protocol, request.headers, places))
         yield parse(cls, fields)
 
 
@@ -193,7 +194,9 @@ async def _read_form(request: Request) -> AsyncIterator[Fields]:
         message = f"is not a form in parts: {error.detail}"
         raise RequestError("body", content_type, message) from None
     except OSError as error:  # a file of more than 1 MiB goes to the folder of temporary files
-        raise StorageError(gettempdir(), error.strerror or error, "TMPDIR") from error
+        raise StorageError(
+            gettempdir(), error.strerror or error, "name another folder with TMPDIR"
+        ) from error
     try:
         yield {name: values if values[1:] else values[0] for name, values in _field_values(form)}
     finally:

@@ -26,6 +26,7 @@ from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
+from serving.storage.opening import open_state
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.serving.documents.shouting import ShoutingTranslator
@@ -120,7 +121,7 @@ async def tmx() -> AsyncIterator[bytes]:
 def _quota(folder: Path) -> Quota:
     ann = KeyEntry(name="ann", sha256=hash_key("a"), characters_per_month=1_000)
     write_keys(folder / "keys.json", (ann,))
-    return Quota(folder / "state", KeyRing(folder / "keys.json", {}))
+    return Quota(open_state(folder / "state"), KeyRing(folder / "keys.json", {}))
 
 
 async def answer(asked: BatchRequest) -> tuple[int, Any]:
@@ -139,7 +140,7 @@ def requests() -> io.BytesIO:
 async def _work(folder: Path, num_documents: int) -> None:
     journal = Journal(folder)
     documents, batches = _handlers(folder, ShoutingTranslator())
-    glossary = await GlossaryStore(folder / "state").create(
+    glossary = await GlossaryStore(open_state(folder / "state")).create(
         "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
@@ -172,7 +173,7 @@ async def _go_on(folder: Path) -> None:
     journal, translator = Journal(folder), ShoutingTranslator()
     documents, batches = _handlers(folder, translator)
     for each in journal.read("glossary"):
-        await GlossaryStore(folder / "state").get("ann", each["id"])
+        await GlossaryStore(open_state(folder / "state")).get("ann", each["id"])
     journal.write("used", characters=(await _quota(folder).usage("ann")).characters)
     # Fifteen seconds later, or five minutes for one that was being sent.
     await documents._database.run(

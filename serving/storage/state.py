@@ -1,0 +1,70 @@
+"""The state of a server: all that has to survive it, in a folder or in a PostgreSQL database."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+
+from serving.storage.database import Database
+from serving.storage.files import FileStore, FolderFiles
+from serving.storage.schema import Schema
+from serving.storage.sqlite import SqliteDatabase, make_folder, sqlite_path
+
+
+class State(ABC):
+    """Opens stores. It is opened once in a process.
+
+    place: the folder, or the URL without its password.
+    is_shared: whether servers of several machines may use it.
+    """
+
+    place: str
+    is_shared: bool
+
+    @abstractmethod
+    def database(self, schema: Schema) -> Database:
+        """Return a database that has the tables of a schema."""
+
+    @abstractmethod
+    def files(self, name: str) -> FileStore:
+        """Return the files of one kind."""
+
+    @abstractmethod
+    def is_reachable(self) -> bool:
+        """Return whether the place is there; a database may be starting."""
+
+    @abstractmethod
+    def check(self, schemas: Iterable[Schema] = ()) -> None:
+        """Raise StorageError if the place cannot be used, or if a newer version of the program has
+        changed the tables of one of the schemas. Others are brought to their newest version.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class FolderState(State):
+    """A folder of this machine: SQLite databases and files."""
+
+    is_shared = False
+
+    def __init__(self, folder: Path) -> None:
+        self.place, self._folder = str(folder), folder
+
+    def database(self, schema: Schema) -> Database:
+        return SqliteDatabase(self._folder, schema)
+
+    def files(self, name: str) -> FileStore:
+        return FolderFiles(self._folder / name)
+
+    def is_reachable(self) -> bool:
+        return True
+
+    def check(self, schemas: Iterable[Schema] = ()) -> None:
+        make_folder(self._folder)
+        for schema in schemas:
+            if sqlite_path(self._folder, schema).exists():  # it is made when it is needed
+                SqliteDatabase(self._folder, schema).run_blocking(lambda connection: None)
+
+    def close(self) -> None:
+        pass  # each connection is closed with the process
