@@ -2,6 +2,7 @@
 
 from serving.access import quota
 from serving.glossaries import store as glossaries
+from serving.jobs import table as jobs
 
-SCHEMAS = (glossaries.SCHEMA, quota.SCHEMA)
+SCHEMAS = (glossaries.SCHEMA, jobs.SCHEMA, quota.SCHEMA)
 FILE_STORES = ("documents", "files", "memory-imports")
