@@ -1,7 +1,7 @@
 """Real servers behind one HAProxy that sends requests to them in turns, with their state in one
 PostgreSQL: what is promised while servers, the database and the network between them fail.
 
-Longer than by default: `OUTAGE_SECONDS=60 KILLS=20 pytest -m servers tests/serving/deployments/shared_state`
+Longer than by default with `OUTAGE_SECONDS=60 KILLS=20 pytest -m servers FILE`.
 """
 
 import json
@@ -9,69 +9,51 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import psycopg
 import pytest
 
 from serving.access.key_file import KeyEntry, hash_key, write_keys
-from tests.postgresql import NEEDS_POSTGRESQL, PostgresqlProcess, running_postgresql
+from tests.postgresql import NEEDS_POSTGRESQL, running_postgresql
 from tests.served import ROOT, eventually, int8_bundle
 from tests.serving.deployments.parts import kill
 from tests.serving.deployments.shared_state.clients import (
     EN_FR,
+    TEXTS,
+    Answer,
     Clients,
     prompts_batch,
     statuses,
 )
+from tests.serving.deployments.shared_state.database_failures import (
+    cut_off,
+    full,
+    killed,
+    paused,
+    read_only,
+    stopped,
+    without_connections,
+)
+from tests.serving.deployments.shared_state.installation import Installation
 from tests.serving.deployments.shared_state.proxies import (
-    Proxy,
     connections_to,
     requests_in_turns,
 )
 from tests.serving.deployments.shared_state.servers import Server
-from tests.small_disk import fill, make_room, small_disk
 
 pytestmark = [pytest.mark.servers, NEEDS_POSTGRESQL, pytest.mark.timeout(900)]
 
 OUTAGE_SECONDS = float(os.environ.get("OUTAGE_SECONDS", "6"))
 KILLS = int(os.environ.get("KILLS", "1"))
 LIMIT = 500  # characters a month
-MOMENT_SECONDS = 3.0
+MOMENT_SECONDS = 10.0  # on a machine that is busy otherwise
 REFUSAL_SECONDS = 15.0
 RECOVERY_SECONDS = 20.0
-
-
-@dataclass
-class Installation:
-    """network: between the servers and the database. requests: between clients and servers."""
-
-    postgresql: PostgresqlProcess
-    database: str
-    network: Proxy
-    requests: Proxy
-    servers: list[Server]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.requests.port}"
-
-    def clients(self, key: str = "ann") -> Clients:
-        return Clients(self.url, key)
-
-    def execute(self, statement: str) -> None:
-        self.postgresql.execute(statement, self.database)
-
-    def counts(self, query: str) -> int:
-        with psycopg.connect(self.postgresql.url(self.database)) as connection:
-            row = connection.execute(query).fetchone()
-            assert row is not None
-            return int(row[0])
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +85,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         for server in servers[:2]:
             server.wait_until_ready()
         installation = Installation(postgresql, database, network, requests, servers)
-        assert eventually(lambda: installation.clients().send("GET", "/ready").is_success)
+        assert eventually(installation.clients().is_answered)
         yield installation
         assert not any(server.has_state_of_its_own() for server in servers)
 
@@ -116,6 +98,7 @@ def test_what_one_server_stores_the_others_have(installation: Installation) -> N
     first, second = (direct(server) for server in installation.servers[:2])
     assert first.send_document().status_code == 200
     second.documents, first.documents = first.documents, []
+    assert installation.count("SELECT count(*) FROM attendant.stored_files")
     assert second.fetch_documents()
 
     terms = {"source_lang": "en", "target_lang": "fr", "entries": "dog\tchien"}
@@ -172,101 +155,6 @@ def answers_of_batch(clients: Clients, identity: str) -> list[str]:
     return [line["custom_id"] for line in lines]
 
 
-@contextmanager
-def stopped(installation: Installation) -> Iterator[None]:
-    installation.postgresql.stop()
-    try:
-        yield
-    finally:
-        installation.postgresql.start()
-
-
-@contextmanager
-def killed(installation: Installation) -> Iterator[None]:
-    installation.postgresql.kill()
-    try:
-        yield
-    finally:
-        installation.postgresql.start()
-
-
-@contextmanager
-def paused(installation: Installation) -> Iterator[None]:
-    installation.postgresql.pause()
-    try:
-        yield
-    finally:
-        installation.postgresql.resume()
-
-
-@contextmanager
-def cut_off(installation: Installation) -> Iterator[None]:
-    installation.network.cut()
-    try:
-        yield
-    finally:
-        installation.network.mend()
-
-
-@contextmanager
-def read_only(installation: Installation) -> Iterator[None]:
-    """As a primary server that was demoted."""
-    url = installation.postgresql.url(options="-c default_transaction_read_only=off")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
-        connection.execute("SELECT pg_reload_conf()")
-        try:
-            yield
-        finally:
-            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
-            connection.execute("SELECT pg_reload_conf()")
-
-
-@contextmanager
-def without_connections(installation: Installation) -> Iterator[None]:
-    """Others hold all connections."""
-    url = installation.postgresql.url()
-    with ExitStack() as others:
-        connections = [others.enter_context(psycopg.connect(url, autocommit=True))]
-
-        def hold_all() -> None:
-            while True:
-                try:
-                    connections.append(others.enter_context(psycopg.connect(url)))
-                except psycopg.OperationalError:
-                    return
-
-        hold_all()
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:
-            connections[0].execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = 'attendant'"
-            )
-            hold_all()
-        yield
-
-
-@contextmanager
-def full(installation: Installation) -> Iterator[None]:
-    """The disk of its tables is full."""
-    folder = installation.postgresql.folder
-    with small_disk(folder / "disk", mib=64) as disk:
-        shutil.chown(disk, *os.stat(folder)[4:6])
-        execute = installation.execute
-        execute(f"CREATE TABLESPACE small LOCATION '{disk}'")
-        try:
-            for kind in ("TABLE", "INDEX"):
-                execute(f"ALTER {kind} ALL IN TABLESPACE pg_default SET TABLESPACE small")
-            fill(disk)
-            yield
-        finally:
-            make_room(disk)
-            for kind in ("TABLE", "INDEX"):
-                execute(f"ALTER {kind} ALL IN TABLESPACE small SET TABLESPACE pg_default")
-            execute("DROP TABLESPACE small")
-
-
 @pytest.mark.parametrize(
     "fail", [stopped, killed, paused, cut_off, read_only, without_connections, full]
 )
@@ -275,7 +163,7 @@ def test_while_the_database_fails_requests_without_state_go_on_and_nothing_is_lo
 ) -> None:
     clients = installation.clients()
     with clients.running("translate", "translate", "glossaries", "document"):
-        time.sleep(2)
+        time.sleep(3)
         begun = time.monotonic()
         with fail(installation):
             time.sleep(OUTAGE_SECONDS)
@@ -284,17 +172,99 @@ def test_while_the_database_fails_requests_without_state_go_on_and_nothing_is_lo
         seconds_until_back = time.monotonic() - ended
         time.sleep(1)
     translations = clients.answers_of("translate")
+    before = [answer.seconds for answer in translations if answer.begun < begun]
+    during = [answer.seconds for answer in translations if begun <= answer.begun < ended]
     others = clients.answers_of("glossaries", begun) + clients.answers_of("document", begun)
-    refused = [answer for answer in others if answer.status != 200]
+    refused = failures(others)
     print(
-        f"{fail.__name__}: {len(translations)} translations, the slowest in"
-        f" {max(answer.seconds for answer in translations):.2f} s; {len(refused)} refused, the"
+        f"{fail.__name__}: translations in {median(before):.2f} s (median), then {len(during)} in"
+        f" {median(during):.2f} s, the slowest {max(during):.2f} s; {len(refused)} refused, the"
         f" slowest in {max((answer.seconds for answer in refused), default=0):.2f} s;"
-        f" {len(clients.documents)} documents accepted; back {seconds_until_back:.2f} s after"
+        f" {len(clients.documents)} documents accepted; back after {seconds_until_back:.2f} s"
     )
-    assert statuses(translations) == {200}, [a for a in translations if a.status != 200][0]
-    assert statuses(refused) == {503}
+    assert statuses(translations) == {200}, failures(translations)
+    assert statuses(refused) == {503}, others
     assert all(answer.retry_after for answer in refused)
     assert max(answer.seconds for answer in refused) < REFUSAL_SECONDS
-    assert max(answer.seconds for answer in translations) < MOMENT_SECONDS
+    assert median(during) < 2 * median(before) + 0.5
+    assert max(during) < MOMENT_SECONDS
     clients.fetch_documents()
+
+
+_NOTE_REPEATED = """
+CREATE TABLE public.repeated (job TEXT, number BIGINT);
+CREATE FUNCTION public.note_repeated() RETURNS trigger AS $$
+BEGIN
+    INSERT INTO public.repeated
+        SELECT job, number FROM attendant.results WHERE job = NEW.job AND number = NEW.number;
+    RETURN NEW;
+END $$ LANGUAGE plpgsql;
+CREATE TRIGGER note_repeated BEFORE INSERT ON attendant.results
+    FOR EACH ROW EXECUTE FUNCTION public.note_repeated();
+"""
+_FORGET_REPEATED = "DROP FUNCTION public.note_repeated CASCADE; DROP TABLE public.repeated"
+
+
+def test_servers_and_replicas_that_are_killed_lose_nothing_and_repeat_nothing(
+    installation: Installation,
+) -> None:
+    clients = installation.clients()
+    first, second = installation.servers[:2]
+    choose = random.Random(7)
+    installation.execute(_NOTE_REPEATED)
+    batch = send_batch(direct(first), 400)
+    with clients.running("translate", "translate", "glossaries", "document"):
+        for _ in range(KILLS):
+            clients.send_document(400)
+            time.sleep(choose.uniform(0.5, 3))
+            first.kill()
+            time.sleep(choose.uniform(0.5, 2))
+            kill(second.pid, "replica")
+            first.start()
+            assert eventually(direct(second).is_answered, 60)
+            first, second = second, first
+    translations = clients.answers_of("translate")
+    assert statuses(clients.answers) <= {200, 502, 503}, failures(clients.answers)
+    texts = {answer.text for answer in translations if answer.status == 200}
+    assert len(texts) <= len(TEXTS)
+    print(
+        f"{2 * KILLS} kills: {len(clients.answers)} requests,"
+        f" {len(failures(clients.answers))} failed, {len(clients.documents)} documents"
+    )
+    clients.fetch_documents()
+    assert answers_of_batch(clients, batch) == [*map(str, range(400))]
+    assert installation.count("SELECT count(*) FROM attendant.results") >= 400
+    assert installation.count("SELECT count(*) FROM public.repeated") == 0
+    installation.execute(_FORGET_REPEATED)
+
+
+def test_a_rolling_change_of_versions_and_back(installation: Installation, tmp_path: Path) -> None:
+    """The new version has one migration more, which the old one can live with."""
+    shutil.copytree(ROOT / "serving", tmp_path / "serving")
+    with (tmp_path / "serving" / "jobs" / "table.py").open("a") as file:
+        migration = 'Migration("ALTER TABLE jobs ADD COLUMN note TEXT;")'
+        file.write(f"\nSCHEMA.migrations.append({migration})  # type: ignore[attr-defined]\n")
+    version = "SELECT version FROM attendant.schema_versions WHERE name = 'jobs'"
+    old_version = installation.count(version)
+    first, second, third = installation.servers
+    clients = installation.clients()
+    with clients.running("translate", "translate", "glossaries", "document"):
+        third.code = tmp_path
+        third.start()
+        for server, code in ((first, tmp_path), (second, ROOT)):
+            clients.send_document(200)
+            installation.requests.drain(server.port)
+            time.sleep(1)
+            server.stop()
+            server.code = code
+            server.start()
+            installation.requests.use(server.port)
+            time.sleep(1)
+    assert installation.count(version) == old_version + 1
+    assert statuses(clients.answers) == {200}, failures(clients.answers)
+    print(f"{len(clients.answers)} requests, {len(clients.documents)} documents")
+    clients.fetch_documents()
+
+
+def failures(answers: Sequence[Answer]) -> list[Answer]:
+    return [answer for answer in answers if answer.status != 200]
