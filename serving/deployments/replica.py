@@ -53,6 +53,7 @@ from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.streams import in_batches
 from serving.server_config import WorkerGroup
+from serving.storage.opening import open_state
 from serving.storage.sqlite import default_state_dir
 from serving.translation_memory.store import TranslationMemories
 
@@ -87,7 +88,7 @@ class Replica:
         self._keys = open_key_ring(group.access.keys, os.environ)
         self._share = FairShare(cpus)
         self._state_dir = group.state_dir or default_state_dir()
-        self._memories = TranslationMemories(self._state_dir)
+        self._memories = TranslationMemories(open_state(self._state_dir))
         self._models = LoadedModels(self._load, self._engine_metrics.remove)
         self._models.start(group.bundles)
         self._applications = Applications(running_applications)

@@ -111,7 +111,7 @@ class Services:
 
     @cached_property
     def memories(self) -> TranslationMemories:
-        return TranslationMemories(self.state_dir)
+        return TranslationMemories(self.state)
 
     @cached_property
     def memory_imports(self) -> MemoryImports:

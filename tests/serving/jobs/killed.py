@@ -26,6 +26,8 @@ from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
+from serving.storage.opening import open_state
+from serving.storage.sqlite import SqliteConnection
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.serving.documents.shouting import ShoutingTranslator
@@ -94,6 +96,15 @@ def _kill_at_write(number: int) -> None:
         return database
 
     serving.storage.sqlite._open = traced
+    connect = SqliteConnection.__init__
+
+    def connect_traced(self: SqliteConnection, path: Path) -> None:
+        connect(self, path)
+        self._connection.set_trace_callback(
+            lambda sql: None if sql.lstrip().startswith(_READS) else count()
+        )
+
+    SqliteConnection.__init__ = connect_traced  # type: ignore[method-assign]
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
@@ -105,7 +116,7 @@ def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, 
 
 
 def _imports(folder: Path, documents: Documents) -> tuple[TranslationMemories, MemoryImports]:
-    memories = TranslationMemories(folder / "state")
+    memories = TranslationMemories(open_state(folder / "state"))
     return memories, MemoryImports(documents._queue, memories, DocumentLimits())
 
 
