@@ -68,7 +68,7 @@ class StorageError(AttendantError):
     """place: the folder or the database. advice: what to do."""
 
     def __init__(
-        self, place: object, reason: object, advice: str = "name another folder with --state-dir"
+        self, place: object, reason: object, advice: str = "name another folder with --state"
     ) -> None:
         super().__init__("; ".join(filter(None, (f"{place}: {reason}", advice))))
 
@@ -175,8 +175,10 @@ class Overloaded(AttendantError):
 
 
 class KeyRefused(AttendantError):
-    def __init__(self, place: str) -> None:
-        super().__init__(f"this server wants a key that it knows: {place}")
+    """place: which key is needed, and how it is sent."""
+
+    def __init__(self, problem: str, place: str) -> None:
+        super().__init__(f"{problem}; this request needs {place}")
 
 
 class RateExceeded(AttendantError):

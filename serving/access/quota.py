@@ -1,26 +1,42 @@
 """Count what keys use: the characters of a month and the requests of a minute.
 
-Both are counted in a database that all replicas share. Months and minutes are of UTC. A server
-without keys counts nothing.
+Both are counted in the state that all replicas share, by the clock of its database. Months and
+minutes are of UTC. A server without keys counts nothing.
+
+While the database is away, keys with these limits are refused: their limits are exact. Requests
+that were admitted before are answered, and so are those of keys without limits; what they used is
+written once the database is back.
 """
 
-import sqlite3
+import asyncio
+import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import uuid4
 
+from serving.access.bills import Bill, BillWriter, month_name
 from serving.access.key_file import KeyEntry
 from serving.access.key_ring import KeyRing
-from serving.errors import QuotaExceeded, RateExceeded
-from serving.storage.sqlite import DatabaseThread, transaction
+from serving.access.token_bucket import Clock
+from serving.errors import QuotaExceeded, RateExceeded, StorageError
+from serving.storage.database import Connection
+from serving.storage.schema import Migration, Schema
+from serving.storage.state import State
 
 _SECONDS_A_MINUTE = 60.0
 _ROUNDING_SECONDS = 1e-3  # sums of times as floats of 1e9 seconds are that exact
-_RESERVED_SECONDS = 3600.0  # if a replica was killed before it could release them
-_SCHEMA = """
+_WAIT_SECONDS = 3.0  # for a database that does not answer
+# If a replica was killed before it could release what it had reserved.
+_RESERVED_SECONDS = 600.0
+_RENEW_SECONDS = 180.0
+_SCHEMA = Schema(
+    "quota",
+    [
+        Migration("""
 CREATE TABLE IF NOT EXISTS used (
     key TEXT, month TEXT, characters INTEGER NOT NULL, PRIMARY KEY (key, month)
 ) STRICT, WITHOUT ROWID;
@@ -29,6 +45,16 @@ CREATE TABLE IF NOT EXISTS held (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pace (key TEXT PRIMARY KEY, booked_until REAL NOT NULL)
     STRICT, WITHOUT ROWID;
+""")
+    ],
+)
+# One statement sees what another transaction bills either as reserved or as used, never as both.
+_USE = """
+SELECT
+    (SELECT characters FROM used WHERE key = ? AND month = ?) AS used,
+    (SELECT CAST(coalesce(sum(characters), 0) AS BIGINT) FROM held
+        WHERE key = ? AND expires_at >= ?) AS reserved,
+    (SELECT booked_until FROM pace WHERE key = ?) AS booked_until
 """
 
 
@@ -42,6 +68,20 @@ class KeyUsage:
     end: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """Whether a request is admitted.
+
+    wait_seconds: until the next request of the key would be admitted, if there were too many.
+    num_used: characters of the month that are billed already.
+    """
+
+    now: datetime
+    num_used: int
+    wait_seconds: float = 0.0
+    exceeds_quota: bool = False
+
+
 class Quota:
     """Counts the characters of answered requests, and refuses requests beyond a quota.
 
@@ -51,12 +91,21 @@ class Quota:
 
     def __init__(
         self,
-        folder: Path,
+        state: State,
         ring: KeyRing | None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        database_time: Callable[[Connection], float] = lambda connection: connection.time(),
+        clock: Clock = time.monotonic,
     ) -> None:
-        self._ring, self._now = ring, now
-        self._database = DatabaseThread(folder, "quota", _SCHEMA)
+        """clock: of refusals that are certain without the database."""
+        self._place, self._ring = state.place, ring
+        self._database_time, self._clock = database_time, clock
+        self._database = state.database(_SCHEMA)
+        self._bills = BillWriter(self._database, database_time)
+        # One request of a key asks the database at a time: the others would only wait there, each
+        # on a thread that other requests need.
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._paced_until: dict[KeyEntry, float] = {}
+        self._used: dict[KeyEntry, tuple[int, float]] = {}  # and when the month ends
 
     @asynccontextmanager
     async def reserve(self, key: str, characters: int) -> AsyncIterator[None]:
@@ -67,109 +116,181 @@ class Quota:
         if (entry := self._entry(key)) is None:
             yield
             return
-        reservation, now = uuid4().hex, self._now()
+        if entry.characters_per_month is None:
+            if entry.requests_per_minute is not None:
+                await self._admit(entry, characters, None)
+            yield
+            self._bills.add(Bill(key, characters))
+            return
+        reservation = uuid4().hex
+        month = await self._admit(entry, characters, reservation)
+        renewal = asyncio.create_task(self._renew(reservation))
         try:
-            if entry.characters_per_month is not None or entry.requests_per_minute is not None:
-                await self._database.run(_admit, entry, characters, reservation, now)
             yield
         except BaseException:
-            self._database.start(_release, reservation)
+            self._bills.add(Bill(key, 0, month, reservation))
             raise
-        await self._database.run(_bill, key, characters, reservation, now)
+        finally:
+            renewal.cancel()
+        # The characters stay reserved until the bill is written, be it after the answer.
+        bill = self._bills.add(Bill(key, characters, month, reservation))
+        await asyncio.wait([bill], timeout=_WAIT_SECONDS)
 
     async def usage(self, key: str) -> KeyUsage:
-        """Return what a key has used this month; 0 on a server without keys."""
-        now = self._now()
-        start, end = _month(now)
+        """Return what a key has used this month; 0 without keys. Raises StorageError."""
         if (entry := self._entry(key)) is None:
-            return KeyUsage(0, None, start, end)
-        characters = await self._database.run(_num_used_characters, key, now)
-        return KeyUsage(characters, entry.characters_per_month, start, end)
+            return KeyUsage(0, None, *_month_of(datetime.now(UTC)))
+        async with self._time_limit():
+            await self._bills.wait_until_written()
+            now, characters = await self._database.run(_read_usage, key, self._database_time)
+        return KeyUsage(characters, entry.characters_per_month, *_month_of(now))
 
     def _entry(self, key: str) -> KeyEntry | None:
         return self._ring.entry(key) if self._ring else None
 
+    async def _admit(self, entry: KeyEntry, characters: int, reservation: str | None) -> str:
+        """Reserve characters, and return the month in which they are used. Raises RateExceeded,
+        QuotaExceeded and StorageError.
+        """
+        async with self._time_limit(), self._locks[entry.name]:
+            self._refuse_without_asking(entry, characters)
+            decision = await self._decide(entry, characters, reservation)
+        if decision.wait_seconds:
+            self._paced_until[entry] = self._clock() + decision.wait_seconds
+            raise _too_many_requests(entry, decision.wait_seconds)
+        if decision.exceeds_quota:
+            _, end = _month_of(decision.now)
+            seconds = (end - decision.now).total_seconds()
+            self._used[entry] = decision.num_used, self._clock() + seconds
+            raise _too_many_characters(entry, seconds)
+        return month_name(decision.now)
+
+    def _refuse_without_asking(self, entry: KeyEntry, characters: int) -> None:
+        """Raise what the database would answer for certain: a key that sends too many requests must
+        not occupy it. What a month has used, and until when requests are booked, only grows.
+        """
+        now = self._clock()
+        if (seconds := self._paced_until.get(entry, now) - now) > 0:
+            raise _too_many_requests(entry, seconds)
+        num_used, end = self._used.get(entry, (0, now))
+        if end > now and num_used + characters > (entry.characters_per_month or 0):
+            raise _too_many_characters(entry, end - now)
+
+    async def _decide(self, entry: KeyEntry, characters: int, reservation: str | None) -> _Decision:
+        """Ask the database. What it decides after nobody waits any more is taken back."""
+        work = self._database.start(_admit, entry, characters, reservation, self._database_time)
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            loop = asyncio.get_running_loop()
+
+            def release(decided: "Future[_Decision]") -> None:
+                is_reserved = not decided.cancelled() and decided.exception() is None
+                if is_reserved and reservation is not None:
+                    bill = Bill(entry.name, 0, "", reservation)
+                    loop.call_soon_threadsafe(self._bills.add, bill)
+
+            work.add_done_callback(release)
+            raise
+
+    async def _renew(self, reservation: str) -> None:
+        """Keep the reservation of a request that takes long."""
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            with suppress(StorageError):
+                await self._database.run(_renew, reservation, self._database_time)
+
+    @asynccontextmanager
+    async def _time_limit(self) -> AsyncIterator[None]:
+        """Raise StorageError if the block takes too long."""
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                yield
+        except TimeoutError:
+            raise StorageError(self._place, "does not answer", advice="") from None
+
 
 def _admit(
-    database: sqlite3.Connection, entry: KeyEntry, characters: int, reservation: str, now: datetime
-) -> None:
+    connection: Connection,
+    entry: KeyEntry,
+    characters: int,
+    reservation: str | None,
+    database_time: Callable[[Connection], float],
+) -> _Decision:
     """Reserve characters for a request. A request that is refused changes nothing."""
-    with transaction(database):
-        _keep_pace(database, entry, now)
-        _check(database, entry, characters, now)
-        expires_at = now.timestamp() + _RESERVED_SECONDS
-        values = (reservation, entry.name, characters, expires_at)
-        database.execute("INSERT INTO held VALUES (?, ?, ?, ?)", values)
+    with connection.transaction(lock=f"quota of {entry.name}"):
+        timestamp = database_time(connection)
+        now = datetime.fromtimestamp(timestamp, UTC)
+        values = (entry.name, month_name(now), entry.name, timestamp, entry.name)
+        row = connection.row(_USE, values)
+        assert row is not None
+        num_used = row["used"] or 0
+        booked_until, wait_seconds = _book(entry, row["booked_until"] or 0.0, timestamp)
+        if wait_seconds:
+            return _Decision(now, num_used, wait_seconds)
+        most = entry.characters_per_month
+        if most is not None and num_used + row["reserved"] + characters > most:
+            return _Decision(now, num_used, exceeds_quota=True)
+        if booked_until is not None:
+            connection.execute(
+                "INSERT INTO pace (key, booked_until) VALUES (?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET booked_until = excluded.booked_until",
+                (entry.name, booked_until),
+            )
+        if reservation is not None:
+            connection.execute(
+                "INSERT INTO held (id, key, characters, expires_at) VALUES (?, ?, ?, ?)",
+                (reservation, entry.name, characters, timestamp + _RESERVED_SECONDS),
+            )
+        return _Decision(now, num_used)
 
 
-def _keep_pace(database: sqlite3.Connection, entry: KeyEntry, now: datetime) -> None:
-    """Raise RateExceeded if there were too many requests within a minute.
+def _book(entry: KeyEntry, booked_until: float, now: float) -> tuple[float | None, float]:
+    """Return until when requests are booked with one more, and how long it has to wait; 0 if it is
+    admitted.
 
     This is the generic cell rate algorithm: a token bucket with one stored number. All requests of
     a minute may come at once.
     """
     if entry.requests_per_minute is None:
-        return
-    row = database.execute("SELECT * FROM pace WHERE key = ?", (entry.name,)).fetchone()
-    start = max(row["booked_until"] if row else 0.0, now.timestamp())
-    booked_until = start + _SECONDS_A_MINUTE / entry.requests_per_minute
-    seconds = min(start, booked_until - _SECONDS_A_MINUTE) - now.timestamp()
-    if seconds > _ROUNDING_SECONDS:
-        rate = f"{entry.requests_per_minute:g} requests a minute"
-        raise RateExceeded(entry.name, rate, seconds)
-    database.execute("REPLACE INTO pace VALUES (?, ?)", (entry.name, booked_until))
+        return None, 0.0
+    start = max(booked_until, now)
+    end = start + _SECONDS_A_MINUTE / entry.requests_per_minute
+    seconds = min(start, end - _SECONDS_A_MINUTE) - now
+    return end, seconds if seconds > _ROUNDING_SECONDS else 0.0
 
 
-def _check(database: sqlite3.Connection, entry: KeyEntry, characters: int, now: datetime) -> None:
-    """Raise QuotaExceeded if used, reserved and new characters exceed the quota."""
-    if entry.characters_per_month is None:
-        return
-    database.execute("DELETE FROM held WHERE expires_at < ?", (now.timestamp(),))
-    query = "SELECT total(characters) FROM held WHERE key = ?"
-    [num_reserved] = database.execute(query, (entry.name,)).fetchone()
-    if (
-        _num_used_characters(database, entry.name, now) + num_reserved + characters
-        > entry.characters_per_month
-    ):
-        message = (
-            f"key {entry.name} may use no more than {entry.characters_per_month} characters a month"
-        )
-        _, end = _month(now)
-        raise QuotaExceeded(message, (end - now).total_seconds())
-
-
-def _bill(
-    database: sqlite3.Connection, key: str, characters: int, reservation: str, now: datetime
+def _renew(
+    connection: Connection, reservation: str, database_time: Callable[[Connection], float]
 ) -> None:
-    """Count reserved characters as used."""
-    with transaction(database):
-        _release(database, reservation)
-        _add(database, key, characters, now)
-
-
-def _release(database: sqlite3.Connection, reservation: str) -> None:
-    database.execute("DELETE FROM held WHERE id = ?", (reservation,))
-
-
-def _add(database: sqlite3.Connection, key: str, characters: int, now: datetime) -> None:
-    database.execute(
-        "INSERT INTO used VALUES (?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET characters = characters + excluded.characters",
-        (key, _month_name(now), characters),
+    connection.execute(
+        "UPDATE held SET expires_at = ? WHERE id = ?",
+        (database_time(connection) + _RESERVED_SECONDS, reservation),
     )
 
 
-def _num_used_characters(database: sqlite3.Connection, key: str, now: datetime) -> int:
+def _read_usage(
+    connection: Connection, key: str, database_time: Callable[[Connection], float]
+) -> tuple[datetime, int]:
+    """Return the time, and the characters of its month."""
+    now = datetime.fromtimestamp(database_time(connection), UTC)
     query = "SELECT characters FROM used WHERE key = ? AND month = ?"
-    row = database.execute(query, (key, _month_name(now))).fetchone()
-    return row["characters"] if row else 0
+    row = connection.row(query, (key, month_name(now)))
+    return now, row["characters"] if row else 0
 
 
-def _month_name(now: datetime) -> str:
-    return f"{now:%Y-%m}"
+def _too_many_requests(entry: KeyEntry, seconds: float) -> RateExceeded:
+    return RateExceeded(entry.name, f"{entry.requests_per_minute:g} requests a minute", seconds)
 
 
-def _month(now: datetime) -> tuple[datetime, datetime]:
+def _too_many_characters(entry: KeyEntry, seconds: float) -> QuotaExceeded:
+    message = (
+        f"key {entry.name} may use no more than {entry.characters_per_month} characters a month"
+    )
+    return QuotaExceeded(message, seconds)
+
+
+def _month_of(now: datetime) -> tuple[datetime, datetime]:
     """Return when the month began, and when the next one begins."""
     start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     year, month = divmod(12 * now.year + now.month, 12)

@@ -17,6 +17,7 @@ from starlette.types import Scope
 from serving.api import operations, score
 from serving.api.deepl import protocol as deepl_protocol
 from serving.api.deepl import routes as deepl
+from serving.api.http.authentication import KeyCheck
 from serving.api.http.middleware import ErrorMiddleware, HeadMiddleware
 from serving.api.http.openapi import describe
 from serving.api.http.routing import ProtocolRoute, protocol_at, report_routing_errors
@@ -71,7 +72,7 @@ def create_app(services: Services) -> FastAPI:
         redoc_url=None,
         title="Attendant",
         version=version("attendant"),
-        description="Trained attention models over HTTP.",
+        description=f"Trained attention models over HTTP. {_describe_keys(services)}",
         lifespan=working,
     )
     app.add_middleware(
@@ -92,8 +93,21 @@ def create_app(services: Services) -> FastAPI:
     _add_page(app)
     listed = [route for route in app.routes if isinstance(route, ProtocolRoute)]
     bodies = [route.body.cls for route in listed if route.body and route.include_in_schema]
-    describe(app, bodies, dict.fromkeys(route.protocol.error_type for route in listed))
+    schemes = {
+        name: scheme
+        for route in listed
+        if route.key_check is not KeyCheck.NONE and route.include_in_schema
+        for name, scheme in route.protocol.security_schemes.items()
+    }
+    errors = dict.fromkeys(route.protocol.error_type for route in listed)
+    describe(app, bodies, errors, schemes)
     return app
+
+
+def _describe_keys(services: Services) -> str:
+    if services.keys is None:
+        return "This server needs no API key, and ignores those that it gets."
+    return "This server needs an API key where a lock stands."
 
 
 def _report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Routes for operators: liveness, readiness, metrics, and models that are loaded and unloaded."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from fastapi import Request
@@ -8,15 +9,22 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.authentication import Authenticator
+from serving.api.http.authentication import Authenticator, KeyCheck
 from serving.api.http.bodies import READS_JSON, limit_body, validate
-from serving.api.http.openapi import COMMON_STATUSES, LIST_STATUSES, Responses, describe_text
+from serving.api.http.openapi import (
+    COMMON_STATUSES,
+    JSON,
+    DescribedBody,
+    Responses,
+    describe_text,
+)
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Operators, Services
 from serving.observability.metrics import Metrics
 
 PROTOCOL = Protocol("operations", "", plain_error, PlainError)
+_OPERATORS_PROTOCOL = replace(PROTOCOL, needs_operators_key=True)
 
 
 class Status(TypedDict):
@@ -26,6 +34,10 @@ class Status(TypedDict):
 class RecentMetrics(TypedDict):
     seconds_ago: float
     metrics: str
+
+
+class ChangedModel(TypedDict):
+    model: str
 
 
 class LoadBody(BaseModel):
@@ -40,6 +52,11 @@ class LoadBody(BaseModel):
     replace: bool = False
 
 
+_OPERATIONS_PORT = {
+    "url": "http://localhost:{port}",
+    "description": "The operations port, from the machine itself.",
+    "variables": {"port": {"default": "8001", "description": "`operations_port` of the server"}},
+}
 _NOT_READY: Responses = {
     503: {"model": Status | PlainError, "description": "Loading, draining, or failed."}
 }
@@ -48,7 +65,7 @@ _METRICS = describe_text(Metrics.content_type, "Prometheus' text format.")
 
 def routes(services: Services) -> list[ProtocolRoute]:
     routes = Routes(PROTOCOL, "operations", services.authenticator)
-    needs_key = services.metrics_need_key
+    key_check = KeyCheck.BEFORE_HANDLER if services.metrics_need_key else KeyCheck.NONE
 
     async def health(request: Request) -> JSONResponse:
         """Answer 200 while the process is alive."""
@@ -75,23 +92,24 @@ def routes(services: Services) -> list[ProtocolRoute]:
         ]
         return JSONResponse(readings)
 
-    routes.add("GET", "/health", health, Status, COMMON_STATUSES, needs_key=False)
-    routes.add("GET", "/ready", ready, Status, (500,), needs_key=False, other_statuses=_NOT_READY)
+    free = KeyCheck.NONE
+    routes.add("GET", "/health", health, Status, COMMON_STATUSES, key_check=free)
+    routes.add("GET", "/ready", ready, Status, (500,), key_check=free, other_statuses=_NOT_READY)
     routes.add(
-        *("GET", "/metrics", metrics, None, LIST_STATUSES),
+        *("GET", "/metrics", metrics, None, COMMON_STATUSES),
         content=_METRICS,
-        needs_key=needs_key,
+        key_check=key_check,
         response_class=Response,
     )
     of_recent = list[RecentMetrics]
-    routes.add("GET", "/metrics/recent", recent, of_recent, LIST_STATUSES, needs_key=needs_key)
+    routes.add("GET", "/metrics/recent", recent, of_recent, COMMON_STATUSES, key_check=key_check)
     if services.operators:
         routes.routes.extend(_model_routes(services, services.operators))
     return routes.routes
 
 
 def _model_routes(services: Services, operators: Operators) -> list[ProtocolRoute]:
-    """Return routes that are open only at the operations port, so OpenAPI does not list them."""
+    """Return routes that are open only at the operations port, on the machine itself."""
 
     async def load(request: Request) -> JSONResponse:
         """Load a bundle into all replicas of a group; answer once they serve it."""
@@ -105,7 +123,14 @@ def _model_routes(services: Services, operators: Operators) -> list[ProtocolRout
         await operators.loader.unload(name)
         return JSONResponse({"model": name})
 
-    routes = Routes(PROTOCOL, "operations", Authenticator(operators.keys))
-    routes.add("POST", "/models", load, None, (), include_in_schema=False)
-    routes.add("DELETE", "/models/{name:path}", unload, None, (), include_in_schema=False)
+    routes = Routes(_OPERATORS_PROTOCOL, "operations", Authenticator(operators.keys))
+    body = DescribedBody(LoadBody, (JSON,), {"bundle": "/srv/bundles/en-fr"})
+    statuses, extra = (400, *COMMON_STATUSES), {"servers": [_OPERATIONS_PORT]}
+    routes.add(
+        *("POST", "/models", load, ChangedModel, (*statuses, 413, 415)),
+        status=201,
+        body=body,
+        extra=extra,
+    )
+    routes.add("DELETE", "/models/{name:path}", unload, ChangedModel, statuses, extra=extra)
     return routes.routes

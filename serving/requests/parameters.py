@@ -110,7 +110,10 @@ class Choices:
 
     @property
     def schema(self) -> dict[str, Any]:
-        return {"enum": [*self.by_word.values()]}
+        """Return no keywords: the type of the field lists the values, and generators of clients
+        refuse an `enum` of several types.
+        """
+        return {}
 
 
 Values = Integers | Numbers | Choices

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.api.deepl.protocol import BODY_STATUSES, PROTOCOL
 from serving.api.deepl.translate import MAX_GLOSSARIES, STYLE_REFUSALS, NameList
+from serving.api.http.authentication import KeyCheck
 from serving.api.http.bodies import (
     Fields,
     FieldsBody,
@@ -165,7 +166,7 @@ def add_documents(routes: Routes, services: Services) -> None:
     key = DescribedBody(KeyBody, (JSON, URL_ENCODED), {"document_key": "..."})
     one, result = "/document/{document_id}", "/document/{document_id}/result"
     # Handlers check keys themselves, so that these requests are counted in the metrics.
-    common: dict[str, Any] = {"statuses": BODY_STATUSES, "needs_key": False}
+    common: dict[str, Any] = {"statuses": BODY_STATUSES, "key_check": KeyCheck.IN_HANDLER}
     without_json = common | {"response_class": Response}
     routes.add("POST", "/document", upload_document, Uploaded, body=upload, **common)
     routes.add("POST", one, document_status, DocumentStatus, body=key, **common)

@@ -13,7 +13,6 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.deepl.protocol import (
-    KEYED_STATUSES,
     GlossaryDictionary,
     GlossaryEntries,
     MonolingualGlossaries,
@@ -23,7 +22,7 @@ from serving.api.deepl.protocol import (
     glossary_pairs,
 )
 from serving.api.http.bodies import Fields, FieldsBody, limit_body, parse, reads_json_or_form
-from serving.api.http.openapi import DescribedBody, describe_text
+from serving.api.http.openapi import COMMON_STATUSES, DescribedBody, describe_text
 from serving.api.http.routing import Routes, query_parameters
 from serving.api.http.services import Services
 from serving.errors import GlossaryNotFound, RequestError, WrongMediaType
@@ -45,9 +44,9 @@ _MAX_DICTIONARIES = 1000  # of a body; DeepL has fewer pairs of languages
 _MAX_BODY_BYTES = 3 * MAX_BYTES + 65_536
 _READER = reads_json_or_form()
 _FIELD_OF_FORM = re.compile(r"dictionaries\[([0-9]{1,4})\]\.(\w+)")
-_GLOSSARY_STATUSES = (404, *KEYED_STATUSES)
+_GLOSSARY_STATUSES = (404, *COMMON_STATUSES)
 _PAIR_STATUSES = (400, *_GLOSSARY_STATUSES)
-_GLOSSARY_BODY_STATUSES = (400, 404, 413, 415, 456, *KEYED_STATUSES)
+_GLOSSARY_BODY_STATUSES = (400, 404, 413, 415, 456, *COMMON_STATUSES)
 _GLOSSARIES, _GLOSSARY = "/glossaries", "/glossaries/{glossary_id}"
 _TSV = "text/tab-separated-values"
 _DICTIONARY = {

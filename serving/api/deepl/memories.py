@@ -15,9 +15,10 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.deepl.protocol import BODY_STATUSES, KEYED_STATUSES
+from serving.api.deepl.protocol import BODY_STATUSES
+from serving.api.http.authentication import KeyCheck
 from serving.api.http.bodies import READS_JSON, FieldsBody, NoOpValues, limit_body, parse
-from serving.api.http.openapi import DescribedBody
+from serving.api.http.openapi import COMMON_STATUSES, DescribedBody
 from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.api.http.uploads import base_url
@@ -42,7 +43,7 @@ _MAX_NAME_CHARACTERS = 100
 _MAX_BODY_BYTES = 65_536
 _MAX_PAGE = 25  # memories of a page
 _MAX_SEGMENTS = 100  # units of a page
-_MEMORY_STATUSES = (404, *KEYED_STATUSES)
+_MEMORY_STATUSES = (404, *COMMON_STATUSES)
 _AWAITED = "Upload the TMX file to the upload_url."
 
 
@@ -129,7 +130,7 @@ def _query(**parameters: str) -> dict[str, Any]:
 
 _FILE_ROUTE: dict[str, Any] = {
     "statuses": (404, *BODY_STATUSES),
-    "needs_key": False,
+    "key_check": KeyCheck.NONE,
     "extra": _query(secret="as in the address"),
 }
 
@@ -185,7 +186,7 @@ def add_memories(routes: Routes, services: Services) -> None:
         _MEMORIES,
         list_memories,
         TranslationMemoryList,
-        (400, *KEYED_STATUSES),
+        (400, *COMMON_STATUSES),
         extra=listing,
     )
     _add_imports(routes, services)

@@ -31,8 +31,7 @@ _MESSAGES = {
     "source_lang": "Value for 'source_lang' not supported.",
     "target_lang": "Value for 'target_lang' not supported.",
 }
-KEYED_STATUSES = (403, 500, 503)
-BODY_STATUSES = (400, 403, 404, 413, 415, 429, 456, 500, 503, 504)
+BODY_STATUSES = (400, 404, 413, 415, 429, 456, 500, 503, 504)
 
 
 class DeepLError(TypedDict):

@@ -10,7 +10,6 @@ from serving.api.deepl.documents import add_documents
 from serving.api.deepl.glossaries import add_glossaries, add_monolingual_view
 from serving.api.deepl.memories import add_memories
 from serving.api.deepl.protocol import (
-    KEYED_STATUSES,
     OTHER_RESOURCES,
     PROTOCOL,
     RESOURCES,
@@ -26,7 +25,9 @@ from serving.api.deepl.protocol import (
     targets,
 )
 from serving.api.deepl.translate import STYLE_REFUSALS, TRANSLATE, TRANSLATE_V1
+from serving.api.http.authentication import KeyCheck
 from serving.api.http.bodies import limit_body, reads_json_or_form
+from serving.api.http.openapi import COMMON_STATUSES
 from serving.api.http.routing import ProtocolRoute, Routes, query_parameters
 from serving.api.http.services import Services
 from serving.api.http.usage import usage_body
@@ -94,15 +95,15 @@ def _add_lists(routes: Routes, services: Services) -> None:
         described = [{"source_lang": pair.source, "target_lang": pair.target} for pair in pairs]
         return JSONResponse({"supported_languages": described})
 
-    of_languages, statuses = list[DeepLLanguage], (400, *KEYED_STATUSES)
+    of_languages, statuses = list[DeepLLanguage], (400, *COMMON_STATUSES)
     extra = {"parameters": [_TYPE]}
     routes.add("GET", "/languages", deepl_languages, of_languages, statuses, extra=extra)
-    routes.add("GET", "/usage", deepl_usage, DeepLUsage, KEYED_STATUSES)
+    routes.add("GET", "/usage", deepl_usage, DeepLUsage, COMMON_STATUSES)
     hidden: dict[str, Any] = {"include_in_schema": False}  # older clients ask so
     routes.add("POST", "/languages", deepl_languages, of_languages, statuses, **hidden)
-    routes.add("POST", "/usage", deepl_usage, DeepLUsage, KEYED_STATUSES, **hidden)
+    routes.add("POST", "/usage", deepl_usage, DeepLUsage, COMMON_STATUSES, **hidden)
     place = "/glossary-language-pairs"
-    routes.add("GET", place, glossary_language_pairs, LanguagePairs, KEYED_STATUSES)
+    routes.add("GET", place, glossary_language_pairs, LanguagePairs, COMMON_STATUSES)
 
 
 def _add_resources(routes: Routes, services: Services) -> None:
@@ -116,7 +117,7 @@ def _add_resources(routes: Routes, services: Services) -> None:
             raise RequestError("resource", resource, message)
         return JSONResponse(languages(await services.catalog.translator_cards(), resource))
 
-    statuses, extra = (400, *KEYED_STATUSES), query_parameters("resource")
+    statuses, extra = (400, *COMMON_STATUSES), query_parameters("resource")
     of_languages = list[ResourceLanguage]
     routes.add("GET", "/languages", resource_languages, of_languages, statuses, extra=extra)
 
@@ -129,7 +130,9 @@ def _add_style_rules(routes: Routes) -> None:
 
     for path in ("/style_rules", "/style_rules/{rest:path}"):
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-            routes.add(method, path, refuse, None, (), needs_key=False, include_in_schema=False)
+            routes.add(
+                method, path, refuse, None, (), key_check=KeyCheck.NONE, include_in_schema=False
+            )
 
 
 async def _type_in(request: Request) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum, auto
 from typing import Any
 
 from fastapi import Request
@@ -11,6 +12,14 @@ from serving.access.key_ring import Key, KeyRing
 from serving.api.http.protocol import Protocol
 from serving.errors import KeyRefused
 from serving.observability.request_stats import current_request_stats
+
+
+class KeyCheck(Enum):
+    """Where the key of a route's requests is checked."""
+
+    BEFORE_HANDLER = auto()  # the headers or the query have it
+    IN_HANDLER = auto()  # the body may have it, or refused requests are counted, too
+    NONE = auto()  # none is needed
 
 
 class Authenticator:
@@ -46,10 +55,14 @@ class Authenticator:
 
     def _key(self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]) -> Key:
         secret: Any
-        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        authorization = headers.get("authorization", "")
+        scheme, _, secret = authorization.partition(" ")
         if scheme.lower() != protocol.key_scheme.lower() or not secret.strip():
             secret = fields.get(protocol.key_field) if protocol.key_field else None
-        key = self._keys.find(secret.strip()) if isinstance(secret, str) and secret else None
+        if not isinstance(secret, str) or not secret.strip():
+            problem = "the Authorization header has another form" if authorization else "no key"
+            raise KeyRefused(problem, protocol.key_place)
+        key = self._keys.find(secret.strip())
         if key is None:
-            raise KeyRefused(protocol.key_place)
+            raise KeyRefused("the server does not know this key", protocol.key_place)
         return key

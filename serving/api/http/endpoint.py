@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
+from serving.api.http.authentication import KeyCheck
 from serving.api.http.bodies import AnyBody, Body, FieldReader, limit_body, parse
 from serving.api.http.openapi import BODY_STATUSES, DescribedBody
 from serving.api.http.protocol import Protocol, current_request
@@ -89,7 +90,7 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
             protocol=self.protocol,
             other_answers=self.other_answers,
             body=DescribedBody(self.body, self.reader.media_types, self.example),
-            needs_key=False,  # which may be in the body
+            key_check=KeyCheck.IN_HANDLER,
             name=self.name,
             description=self.description,
             include_in_schema=is_listed,

@@ -19,8 +19,8 @@ EVENTS = "text/event-stream"
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
     400: "The request is wrong; the error names the field.",
-    401: "The request shows no key that the server knows.",
-    403: "The request shows no key that the server knows.",
+    401: "The request has no key that the server knows.",
+    403: "The request has no key that the server knows.",
     404: "There is no such model.",
     405: "The path takes other methods.",
     413: "The request is too large.",
@@ -33,11 +33,13 @@ _ERRORS = {
     504: "The deadline that the request gave itself has passed.",
 }
 COMMON_STATUSES = (500, 503)
-LIST_STATUSES = (401, *COMMON_STATUSES)
-MODEL_STATUSES = (404, *LIST_STATUSES)
-BODY_STATUSES = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
+MODEL_STATUSES = (404, *COMMON_STATUSES)
+BODY_STATUSES = (400, 404, 413, 415, 429, 500, 503, 504)
+_BEARER = "Bearer"
 
 Responses = dict[int | str, dict[str, Any]]
+# By name, as in `components.securitySchemes`.
+SecuritySchemes = dict[str, dict[str, Any]]
 
 
 def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
@@ -64,6 +66,38 @@ def describe_events(description: str) -> dict[str, Any]:
     return {"content": {EVENTS: {"schema": event | {"description": description}}}}
 
 
+def describe_keys(
+    key_scheme: str, key_field: str | None, is_operators_key: bool
+) -> SecuritySchemes:
+    """Describe the places where a request may have its key.
+
+    key_scheme: stands before a key in the `Authorization` header.
+    key_field: the field that may have the key instead, in the query or the body. OpenAPI has no
+        schemes for bodies, so only the query is described here.
+    """
+    scheme: dict[str, Any]
+    if key_scheme == _BEARER:
+        whose = "An operator's key" if is_operators_key else "An API key"
+        text = f"{whose}, sent as `Authorization: {_BEARER} KEY`."
+        scheme = {"type": "http", "scheme": _BEARER.lower(), "description": text}
+    else:
+        # Swagger UI and client generators send no other scheme of HTTP than Basic and Bearer.
+        text = f"An API key behind the word `{key_scheme}` and a space: `{key_scheme} KEY`."
+        scheme = {"type": "apiKey", "in": "header", "name": "Authorization", "description": text}
+    schemes = {"Operator" if is_operators_key else key_scheme: scheme}
+    if key_field:
+        text = f"An API key in the query; the body may have it instead, as its field `{key_field}`."
+        schemes[key_field] = {"type": "apiKey", "in": "query", "name": key_field}
+        schemes[key_field]["description"] = text
+    return schemes
+
+
+def require_one_of(schemes: SecuritySchemes, is_optional: bool) -> dict[str, Any]:
+    """Return the field of an operation that says which keys it takes: one of `schemes`."""
+    alternatives: list[dict[str, list[str]]] = [{name: []} for name in schemes]
+    return {"security": [{}, *alternatives] if is_optional else alternatives}
+
+
 @dataclass(frozen=True)
 class DescribedBody:
     """The description of a request's body. example: a body that `/docs` offers to try."""
@@ -80,13 +114,20 @@ class DescribedBody:
         return {"requestBody": body}
 
 
-def describe(app: FastAPI, bodies: Iterable[type[BaseModel]], errors: Iterable[Any]) -> None:
+def describe(
+    app: FastAPI,
+    bodies: Iterable[type[BaseModel]],
+    errors: Iterable[Any],
+    security_schemes: SecuritySchemes,
+) -> None:
     """Add the schemas that routes refer to. The document is made on demand."""
     without_schemas = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            _add_schemas(without_schemas(), bodies, errors)
+            document = without_schemas()
+            _add_schemas(document, bodies, errors)
+            document["components"]["securitySchemes"] = security_schemes
         assert app.openapi_schema is not None
         return app.openapi_schema
 

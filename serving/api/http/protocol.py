@@ -17,7 +17,13 @@ from starlette.types import Scope
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.content_encoding import ENCODINGS
-from serving.api.http.openapi import COMMON_STATUSES, Responses, responses
+from serving.api.http.openapi import (
+    COMMON_STATUSES,
+    Responses,
+    SecuritySchemes,
+    describe_keys,
+    responses,
+)
 from serving.errors import (
     CONTENT_ENCODING,
     AttendantError,
@@ -100,6 +106,7 @@ class Protocol:
         of an error change its name: bodies use the names of clients.
     key_scheme: stands before a key in the `Authorization` header.
     key_field: the field that may hold the key instead, if there is one.
+    needs_operators_key: whether the keys are those of operators.
     statuses: of errors for which its clients expect another status than `status_of`.
     """
 
@@ -110,21 +117,32 @@ class Protocol:
     field_names: Mapping[str, str] = field(default_factory=dict)
     key_scheme: str = "Bearer"
     key_field: str | None = None
+    needs_operators_key: bool = False
     statuses: Mapping[type[BaseException], int] = field(default_factory=dict)
 
     @property
     def key_place(self) -> str:
-        """Return how clients send their key."""
-        field_too = f", or the field {self.key_field}" if self.key_field else ""
-        return f"Authorization: {self.key_scheme} KEY{field_too}"
+        """Return which key clients need, and how they send it."""
+        key = "an operator's key" if self.needs_operators_key else "a key"
+        field_too = f", or as the field {self.key_field}" if self.key_field else ""
+        return f"{key}, sent as Authorization: {self.key_scheme} KEY{field_too}"
+
+    @property
+    def security_schemes(self) -> SecuritySchemes:
+        """Return how clients send their key, for OpenAPI."""
+        return describe_keys(self.key_scheme, self.key_field, self.needs_operators_key)
 
     def report(self, error: BaseException) -> tuple[int, dict[str, Any]]:
         """Return the status and the body that report an error, in the client's words."""
-        statuses = (status for cls, status in self.statuses.items() if isinstance(error, cls))
-        status = next(statuses, status_of(error))
+        status = self.status_of(error)
         if isinstance(error, RequestError) and error.field in self.field_names:
             error = error.with_field(self.field_names[error.field])
         return status, self.error_shape(status, error)
+
+    def status_of(self, error: BaseException) -> int:
+        """Return the status that reports an error."""
+        statuses = (status for cls, status in self.statuses.items() if isinstance(error, cls))
+        return next(statuses, status_of(error))
 
     def owns(self, path: str) -> bool:
         """Return whether `path` is below the prefix."""

@@ -15,9 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from serving.api.http.authentication import Authenticator
-from serving.api.http.openapi import DescribedBody, Responses
+from serving.api.http.authentication import Authenticator, KeyCheck
+from serving.api.http.openapi import DescribedBody, Responses, require_one_of
 from serving.api.http.protocol import ENDS, ErrorReport, Protocol, error_response, path_of
+from serving.errors import KeyRefused
 
 # Takes the request, and the parameters of the path by name.
 Handler = Callable[..., Awaitable[Response]]
@@ -28,6 +29,7 @@ class ProtocolRoute(APIRoute):
 
     authenticator: checks the key before the handler is called; None if the route needs no key, or
         its handler reads the key from the body.
+    key_check: where the key is checked, if the server has keys.
     body: the description of the body that the handler reads.
     description: keyword arguments of FastAPI's `APIRoute`.
     """
@@ -39,13 +41,14 @@ class ProtocolRoute(APIRoute):
         path: str,
         handler: Handler,
         authenticator: Authenticator | None = None,
+        key_check: KeyCheck = KeyCheck.NONE,
         body: DescribedBody | None = None,
         **description: Any,
     ) -> None:
         super().__init__(
             protocol.prefix + path, handler, methods=[method], response_model=None, **description
         )
-        self.protocol, self.body = protocol, body
+        self.protocol, self.key_check, self.body = protocol, key_check, body
         self._handler, self._authenticator = handler, authenticator
         self.app = self._respond  # what Starlette calls for a request that matches
 
@@ -93,26 +96,33 @@ class Routes:
         other_statuses: Responses | None = None,
         body: DescribedBody | None = None,
         extra: Mapping[str, Any] | None = None,
-        needs_key: bool = True,
+        key_check: KeyCheck = KeyCheck.BEFORE_HANDLER,
         **description: Any,
     ) -> None:
         """Add a route.
 
-        answer: type of its JSON; None if it has none. statuses: of its errors.
+        answer: type of its JSON; None if it has none. statuses: of its errors, except for a key
+        that is refused.
         protocol: of the route, if it is not that of the others. content: describes an answer that
         is not JSON. other_answers: further forms of the answer. other_statuses: further answers, by
         status.
         extra: further fields of the operation, such as its parameters.
-        needs_key: whether a key must be in the headers or the query.
         description: further keyword arguments of FastAPI's `APIRoute`.
         """
         protocol = protocol or self._protocol
+        security: dict[str, Any] = {}
+        if key_check is not KeyCheck.NONE:
+            statuses = sorted({*statuses, protocol.status_of(KeyRefused("", ""))})
+            # Optional keys are described, too: a client that was generated from a server without
+            # keys must be able to send them to one with keys.
+            is_optional = self._authenticator is None
+            security = require_one_of(protocol.security_schemes, is_optional)
         responses = protocol.responses(answer, statuses)
         success = responses.pop(200)
-        authenticator = self._authenticator if needs_key else None
+        authenticator = self._authenticator if key_check is KeyCheck.BEFORE_HANDLER else None
         self.routes.append(
             ProtocolRoute(
-                *(protocol, method, path, handler, authenticator, body),
+                *(protocol, method, path, handler, authenticator, key_check, body),
                 tags=[self._tag],
                 status_code=status,
                 responses={
@@ -120,7 +130,11 @@ class Routes:
                     **responses,
                     **(other_statuses or {}),
                 },
-                openapi_extra={**(body.operation_fields if body else {}), **(extra or {})},
+                openapi_extra={
+                    **(body.operation_fields if body else {}),
+                    **security,
+                    **(extra or {}),
+                },
                 **description,
             )
         )

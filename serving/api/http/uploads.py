@@ -94,7 +94,8 @@ async def receive_upload(
         max_bytes = max_mib * 2**20 + _OTHER_BYTES
         fields = await resources.enter_async_context(_read_form(limit_body(request, max_bytes)))
         if authenticator:
-            resources.enter_context(authenticator.admit(protocol, request.headers, fields))
+            places = {**request.query_params, **fields}  # either may have the key
+            resources.enter_context(authenticator.admit(protocol, request.headers, places))
         yield parse(cls, fields)
 
 

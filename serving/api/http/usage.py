@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.access.quota import KeyUsage
-from serving.api.http.openapi import LIST_STATUSES
+from serving.api.http.openapi import COMMON_STATUSES
 from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.observability.request_stats import current_key
@@ -32,7 +32,7 @@ def add_usage(routes: Routes, services: Services, name: str) -> None:
         """Return how many characters the key has used this month."""
         return JSONResponse(usage_body(await services.quota.usage(current_key())))
 
-    routes.add("GET", "/usage", usage, UsageBody, LIST_STATUSES, name=name)
+    routes.add("GET", "/usage", usage, UsageBody, COMMON_STATUSES, name=name)
 
 
 def usage_body(usage: KeyUsage) -> UsageBody:

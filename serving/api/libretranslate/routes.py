@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.api.http.authentication import KeyCheck
 from serving.api.http.bodies import FieldsBody, reads_all
 from serving.api.http.endpoint import SimpleEndpoint
 from serving.api.http.openapi import BODY_STATUSES, COMMON_STATUSES, MULTIPART, DescribedBody
@@ -119,7 +120,7 @@ def routes(services: Services) -> list[ProtocolRoute]:
         endpoint.add_to(routes, services)
     TRANSLATE.add_to(routes, services, "GET", is_listed=False)  # OmegaT's plugin asks so
     add_usage(routes, services, "libretranslate_usage")
-    free: dict[str, Any] = {"statuses": COMMON_STATUSES, "needs_key": False}
+    free: dict[str, Any] = {"statuses": COMMON_STATUSES, "key_check": KeyCheck.NONE}
     routes.add("GET", "/languages", languages, list[Language], **free)
     routes.add("GET", "/frontend/settings", frontend_settings, FrontendSettings, **free)
     routes.add_refusal(
@@ -152,17 +153,16 @@ def _add_files(routes: Routes, services: Services) -> None:
             raise DocumentNotFound(document)
         return file_response(job, path)
 
-    # The key is in the body, or in the name of the file.
     body = DescribedBody(FileBody, (MULTIPART,), {"source": "en", "target": "fr"})
     routes.add(
         *("POST", "/translate_file", translate_file, TranslatedFile, BODY_STATUSES),
         body=body,
-        needs_key=False,
+        key_check=KeyCheck.IN_HANDLER,
     )
     routes.add(
         *("GET", _FILES + "/{name}", download_file, None, (404, *COMMON_STATUSES)),
         content=RESULT,
-        needs_key=False,
+        key_check=KeyCheck.NONE,
         response_class=Response,
     )
 

@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
+from serving.api.http.authentication import KeyCheck
 from serving.api.http.bodies import READS_JSON, FieldsBody
 from serving.api.http.endpoint import Endpoint, SimpleEndpoint
 from serving.api.http.openapi import BODY_STATUSES, MODEL_STATUSES, MULTIPART, DescribedBody
@@ -116,7 +117,11 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
     body = DescribedBody(BatchFileBody, (MULTIPART,), {"purpose": INPUT_PURPOSE})
-    routes.add("POST", "/files", upload, FileObject, BODY_STATUSES, body=body, needs_key=False)
+    routes.add(
+        *("POST", "/files", upload, FileObject, BODY_STATUSES),
+        body=body,
+        key_check=KeyCheck.IN_HANDLER,
+    )
     routes.add("GET", "/files", files, FileList, _OBJECT_STATUSES)
     routes.add("GET", "/files/{file_id}", file, FileObject, MODEL_STATUSES)
     routes.add("GET", "/files/{file_id}/content", content, None, MODEL_STATUSES)
@@ -257,7 +262,7 @@ class BatchLines:
     async def _answer(self, endpoint: Endpoint[Any, Any], line: BatchRequest) -> Any:
         services = self._services
         if services.keys is not None and services.keys.entry(line.owner) is None:
-            raise KeyRefused(endpoint.protocol.key_place)
+            raise KeyRefused("the key of this batch was revoked", endpoint.protocol.key_place)
         if line.body.get("stream"):
             raise RequestError("stream", True, "batches are not streamed")
         with collect_request_stats() as stats:

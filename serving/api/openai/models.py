@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from serving.api.http.bodies import READS_JSON, FieldsBody, RequestBody
 from serving.api.http.endpoint import SimpleEndpoint
-from serving.api.http.openapi import LIST_STATUSES, MODEL_STATUSES
+from serving.api.http.openapi import COMMON_STATUSES, MODEL_STATUSES
 from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.api.openai.chat import ChatFields, ChatMessage
@@ -52,7 +52,7 @@ def add_models(routes: Routes, services: Services) -> None:
         card = await card_of(services.catalog, name)
         return JSONResponse({**_describe(card, started), "card": card.text})
 
-    routes.add("GET", "/models", models, ModelList, LIST_STATUSES)
+    routes.add("GET", "/models", models, ModelList, COMMON_STATUSES)
     routes.add("GET", "/models/{name:path}", model, ModelBody, MODEL_STATUSES)
 
 

@@ -1,6 +1,11 @@
 """Quotas: what is answered is billed once, whatever happens beside it, and nothing is forgotten."""
 
 import asyncio
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,17 +14,26 @@ import pytest
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
-from serving.errors import QuotaExceeded, RateExceeded
+from serving.errors import QuotaExceeded, RateExceeded, StorageError
+from serving.storage.database import Connection
+from serving.storage.opening import open_state
+from serving.storage.state import State
+from tests.postgresql import NEEDS_POSTGRESQL, PostgresqlProcess, running_postgresql
 
 NOW = datetime(2026, 12, 30, 12, tzinfo=UTC)
 
 
 class Calendar:
+    """The clock of the database, and of replicas, as a test sets it."""
+
     def __init__(self) -> None:
         self.now = NOW
 
-    def __call__(self) -> datetime:
-        return self.now
+    def of_database(self, _: Connection) -> float:
+        return self.now.timestamp()
+
+    def of_replica(self) -> float:
+        return self.now.timestamp()
 
 
 @pytest.fixture
@@ -35,14 +49,27 @@ def ring(tmp_path: Path) -> KeyRing:
         KeyEntry(name="many", sha256=hash_key("b"), characters_per_month=100),
         KeyEntry(name="few", sha256=hash_key("c"), **limits),
         KeyEntry(name="slow", sha256=hash_key("d"), requests_per_minute=0.5),
+        KeyEntry(name="paced", sha256=hash_key("e"), requests_per_minute=60),
     )
     write_keys(tmp_path / "keys.json", entries)
     return KeyRing(tmp_path / "keys.json", {})
 
 
 @pytest.fixture
-def quota(tmp_path: Path, ring: KeyRing, calendar: Calendar) -> Quota:
-    return Quota(tmp_path / "state", ring, calendar)
+def quota(state: State, ring: KeyRing, calendar: Calendar) -> Quota:
+    return replica(state, ring, calendar)
+
+
+@pytest.fixture
+def other_quota(state_place: str, ring: KeyRing, calendar: Calendar) -> Iterator[Quota]:
+    """Of another replica."""
+    state = open_state(state_place)
+    yield replica(state, ring, calendar)
+    state.close()
+
+
+def replica(state: State, ring: KeyRing, calendar: Calendar) -> Quota:
+    return Quota(state, ring, calendar.of_database, calendar.of_replica)
 
 
 async def ask(quota: Quota, key: str, characters: int) -> None:
@@ -78,12 +105,9 @@ async def test_what_fails_or_is_given_up_is_not_billed(quota: Quota) -> None:
     assert await used(quota, "many") == 100
 
 
-async def test_requests_at_once_do_not_exceed_it_together(
-    quota: Quota, tmp_path: Path, ring: KeyRing, calendar: Calendar
-) -> None:
+async def test_requests_at_once_do_not_exceed_it_together(quota: Quota, other_quota: Quota) -> None:
     """They come to two replicas."""
-    other = Quota(tmp_path / "state", ring, calendar)
-    asked = [ask(each, "many", 7) for each in (quota, other) for _ in range(20)]
+    asked = [ask(each, "many", 7) for each in (quota, other_quota) for _ in range(20)]
     ends = await asyncio.gather(*asked, return_exceptions=True)
 
     assert await used(quota, "many") == 7 * ends.count(None) <= 100
@@ -109,11 +133,11 @@ async def test_a_month_ends(quota: Quota, calendar: Calendar) -> None:
 
 
 async def test_counts_and_rates_outlive_the_server(
-    quota: Quota, tmp_path: Path, ring: KeyRing, calendar: Calendar
+    quota: Quota, other_quota: Quota, calendar: Calendar
 ) -> None:
     for _ in range(3):
         await ask(quota, "few", 10)
-    again = Quota(tmp_path / "state", ring, calendar)
+    again = other_quota
     assert await used(again, "few") == 30
     with pytest.raises(RateExceeded, match="3 requests a minute") as refused:
         await ask(again, "few", 10)
@@ -135,16 +159,16 @@ async def test_less_than_one_request_a_minute(quota: Quota, calendar: Calendar) 
     await ask(quota, "slow", 1)
 
 
-async def test_what_a_killed_replica_held_is_free_after_an_hour(
-    quota: Quota, tmp_path: Path, ring: KeyRing, calendar: Calendar
+async def test_what_a_killed_replica_held_is_free_after_ten_minutes(
+    quota: Quota, other_quota: Quota, calendar: Calendar
 ) -> None:
-    killed = Quota(tmp_path / "state", ring, calendar)
-    hold = killed.reserve("many", 100)
+    hold = other_quota.reserve("many", 100)
     await hold.__aenter__()  # and nobody leaves it
     with pytest.raises(QuotaExceeded):
         await ask(quota, "many", 1)
-    calendar.now += timedelta(hours=1, seconds=1)
+    calendar.now += timedelta(minutes=10, seconds=1)
     await ask(quota, "many", 1)
+    await hold.__aexit__(None, None, None)
 
 
 async def test_without_a_limit_it_counts_and_without_keys_it_does_not(
@@ -153,7 +177,152 @@ async def test_without_a_limit_it_counts_and_without_keys_it_does_not(
     await ask(quota, "free", 10**9)
     assert await used(quota, "free") == 10**9
 
-    keyless = Quota(tmp_path / "none", None)
+    keyless = Quota(open_state(tmp_path / "none"), None)
     await ask(keyless, "", 10)
     assert (await keyless.usage("")).characters == 0
     assert not (tmp_path / "none").exists()
+
+
+async def spend(place: str, keys: Path, kind: str) -> list[dict[str, int]]:
+    """Return what replicas in processes of their own got, which ask at once."""
+    command = (sys.executable, "-m", "tests.serving.access.spending", place, str(keys), kind)
+    pipe = asyncio.subprocess.PIPE
+    processes = [
+        await asyncio.create_subprocess_exec(*command, str(seed), stdin=pipe, stdout=pipe)
+        for seed in range(3)
+    ]
+    for process in processes:
+        assert process.stdout and await process.stdout.readline() == b"ready\n"
+    outputs = await asyncio.gather(*(process.communicate(b"\n") for process in processes))
+    return [json.loads(output) for output, _ in outputs]
+
+
+async def test_processes_use_exactly_what_there_is(state_place: str, tmp_path: Path) -> None:
+    limit = 3_000
+    entry = KeyEntry(name="many", sha256=hash_key("b"), characters_per_month=limit)
+    write_keys(tmp_path / "keys.json", (entry,))
+
+    spent = await spend(state_place, tmp_path / "keys.json", "characters")
+
+    assert all(spent) and sum(each["characters"] for each in spent) <= limit
+    quota = Quota(open_state(state_place), KeyRing(tmp_path / "keys.json", {}))
+    num_used = await used(quota, "many")
+    assert num_used == sum(each["characters"] for each in spent)
+    with pytest.raises(QuotaExceeded):
+        await ask(quota, "many", limit - num_used + 1)
+    if num_used < limit:
+        await ask(quota, "many", limit - num_used)
+
+
+async def test_processes_share_the_requests_of_a_minute(
+    state_place: str, ring: KeyRing, tmp_path: Path
+) -> None:
+    """60 may come at once, one a second after that; refusals are many times as fast."""
+    started = time.monotonic()
+    spent = await spend(state_place, tmp_path / "keys.json", "requests")
+    seconds = time.monotonic() - started
+
+    num_admitted = sum(each["admitted"] for each in spent)
+    assert 63 <= num_admitted <= 61 + seconds, spent
+    assert sum(each["refused"] for each in spent) > 50 * num_admitted
+
+
+async def test_a_request_that_is_given_up_while_it_waits_for_the_database_reserves_nothing(
+    quota: Quota,
+) -> None:
+    await ask(quota, "many", 1)  # the database is open
+    for _ in range(20):
+        given_up = asyncio.create_task(ask(quota, "many", 90))
+        await asyncio.sleep(0.0005)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+    async with asyncio.timeout(5):
+        while True:  # it is released a moment later
+            try:
+                async with quota.reserve("many", 99 - await used(quota, "many")):
+                    return
+            except QuotaExceeded:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_request_that_takes_long_keeps_its_reservation(
+    quota: Quota, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.access.quota._RENEW_SECONDS", 0.01)
+    async with quota.reserve("many", 100):
+        calendar.now += timedelta(minutes=9)
+        await asyncio.sleep(0.5)
+        calendar.now += timedelta(minutes=9)
+        with pytest.raises(QuotaExceeded):
+            await ask(quota, "many", 1)
+
+
+async def test_a_database_of_the_version_before_goes_on(
+    tmp_path: Path, ring: KeyRing, calendar: Calendar
+) -> None:
+    database = sqlite3.connect(tmp_path / "quota.sqlite3")
+    database.executescript("""
+CREATE TABLE IF NOT EXISTS used (
+    key TEXT, month TEXT, characters INTEGER NOT NULL, PRIMARY KEY (key, month)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS held (
+    id TEXT PRIMARY KEY, key TEXT NOT NULL, characters INTEGER NOT NULL, expires_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pace (key TEXT PRIMARY KEY, booked_until REAL NOT NULL)
+    STRICT, WITHOUT ROWID;
+INSERT INTO used VALUES ('many', '2026-12', 60);
+""")
+    held = ("an id", "many", 30, NOW.timestamp() + 60)
+    database.execute("INSERT INTO held VALUES (?, ?, ?, ?)", held)
+    database.execute("INSERT INTO pace VALUES ('slow', ?)", (NOW.timestamp() + 120,))
+    database.commit()
+    database.close()
+    quota = replica(open_state(tmp_path), ring, calendar)
+
+    assert await used(quota, "many") == 60
+    with pytest.raises(QuotaExceeded):
+        await ask(quota, "many", 11)
+    await ask(quota, "many", 10)
+    with pytest.raises(RateExceeded):
+        await ask(quota, "slow", 1)
+
+
+@pytest.fixture
+def own_postgresql() -> Iterator[PostgresqlProcess]:
+    """A server that a test may stop."""
+    with running_postgresql() as server:
+        yield server
+
+
+@NEEDS_POSTGRESQL
+@pytest.mark.parametrize("is_paused", [False, True], ids=["stopped", "paused"])
+async def test_without_the_database_exact_limits_refuse_and_other_keys_go_on(
+    own_postgresql: PostgresqlProcess, ring: KeyRing, is_paused: bool
+) -> None:
+    quota = Quota(open_state(own_postgresql.create_database()), ring)
+    await ask(quota, "free", 1)
+    assert await used(quota, "free") == 1
+    async with quota.reserve("many", 40):
+        own_postgresql.pause() if is_paused else own_postgresql.stop()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        for key in ("many", "few", "slow"):
+            with pytest.raises(StorageError):
+                await ask(quota, key, 1)
+        assert loop.time() - started < 3 * 3.5
+        started = loop.time()
+        for _ in range(100):
+            await ask(quota, "free", 1)
+        assert loop.time() - started < 1
+        own_postgresql.resume() if is_paused else own_postgresql.start()
+
+    async with asyncio.timeout(30):  # it is billed, and what was used meanwhile
+        while True:
+            try:
+                if (await used(quota, "free"), await used(quota, "many")) == (101, 40):
+                    break
+            except StorageError:
+                await asyncio.sleep(0.1)
+    await ask(quota, "many", 60)
+    with pytest.raises(QuotaExceeded):
+        await ask(quota, "many", 1)

@@ -13,7 +13,6 @@ from serving.api.http.services import Services
 from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Model
 from serving.server_config import TextLimits
-from serving.storage.opening import open_state
 from serving.text.language_identification import LanguageIdentifier
 from serving.text.tokenizer import Tokenizer
 from serving.translation_memory.store import TranslationMemories
@@ -66,8 +65,8 @@ async def made_world(
     access: further fields of Services. others: further models.
     """
     limits = TextLimits(max_characters=1000, max_segments=20)
-    state_dir = (access or {}).get("state_dir")
-    memories = TranslationMemories(open_state(state_dir)) if state_dir else None
+    state = (access or {}).get("state")
+    memories = TranslationMemories(state) if state else None
     translator, translator_engine = shouting_translator(
         tokenizer, max_segments=limits.max_segments, memories=memories, **options
     )

@@ -45,9 +45,11 @@ function createInput(field) {
 
 const typesOf = (schema) => [schema.type, ...(schema.anyOf ?? []).map(({ type }) => type)].filter(Boolean);
 
+const constantsOf = (schema) => (schema.anyOf ?? []).filter((type) => "const" in type).map((type) => type.const);
+
 function inputFor(id, schema) {
   const types = typesOf(schema);
-  const values = schema.enum ?? (types.includes("boolean") ? [true, false] : null);
+  const values = schema.enum ?? (types.includes("boolean") ? [true, false, ...constantsOf(schema)] : null);
   if (values) {
     const options = [["", `default: ${schema.default}`], ...values.map((value) => [JSON.stringify(value), `${value}`])];
     return element("select", { id }, ...options.map(([value, textContent]) => element("option", { value, textContent })));

@@ -136,7 +136,7 @@ def is_served_by_all(server: Server, model: str) -> bool:
 
 def test_who_shows_no_operators_key_changes_nothing(server: Server) -> None:
     bundle = str(server.folder / "bundles" / "late")
-    assert "wants a key" in server.run("load", bundle, key="wrong").output
+    assert "needs an operator's key" in server.run("load", bundle, key="wrong").output
     for method, path in (("POST", "/models"), ("DELETE", "/models/near")):
         answer = httpx.request(method, server.url + path, json={"bundle": bundle})
         assert answer.status_code == 404
