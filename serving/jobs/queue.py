@@ -14,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from secrets import token_hex
 from typing import Any, Concatenate, Protocol
 
@@ -185,6 +186,7 @@ class JobQueue:
         claim = self.database.run(table.claim, handler.data, worker, LEASE_SECONDS)
         if (job := await self._ignore_storage_errors(claim)) is None:
             return False
+        release = partial(self.database.run, table.release, job.id, worker)
         try:
             await handler.run(job, Lease(self.database, job, worker, ends_at))
         except Exception as error:
@@ -192,11 +194,10 @@ class JobQueue:
             trace = None if is_known else error
             logger.error("%s %s waits: %r", job.data.KIND, job.id, error, exc_info=trace)
         except BaseException:
-            self.database.start(table.release, job.id, worker)
+            await self._ignore_storage_errors(release())
             raise
         else:
-            release = self.database.run(table.release, job.id, worker)
-            await self._ignore_storage_errors(release)
+            await self._ignore_storage_errors(release())
         return True
 
     async def _sweep_often(self, handlers: Sequence[Handler[Any]]) -> None:
