@@ -22,9 +22,12 @@ class Connection(ABC):
     SKIP_LOCKED: ends a SELECT within a transaction that reserves the rows that it returns and
         leaves out those that another transaction has reserved; empty where a transaction locks the
         whole database.
+    IS_LISTED: follows a column that must have one of the values of a list, which is given as the
+        JSON of an array of texts.
     """
 
     SKIP_LOCKED: ClassVar[str]
+    IS_LISTED: ClassVar[str]
 
     @abstractmethod
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:

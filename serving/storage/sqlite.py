@@ -133,6 +133,7 @@ class SqliteConnection(Connection):
     """A connection to a file. Any thread may use it, one at a time."""
 
     SKIP_LOCKED = ""  # a transaction locks the whole database
+    IS_LISTED = "IN (SELECT value FROM json_each(?))"
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(
@@ -142,6 +143,8 @@ class SqliteConnection(Connection):
             check_same_thread=False,
         )
         self._connection.row_factory = _dictionary
+        # SQLite itself has it since 3.43.
+        self._connection.create_function("octet_length", 1, _num_bytes, deterministic=True)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("PRAGMA foreign_keys = ON")
@@ -216,6 +219,10 @@ class SqliteDatabase(Database):
                 connection.close()
                 raise
         return connection
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode())
 
 
 def _dictionary(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Row:

@@ -33,6 +33,8 @@ from serving.observability.tracing import Tracing
 _MAX_PATH_CHARACTERS = 256  # in the access log; a client may send a path of any length
 _MAX_TRACE_CHARACTERS = 128  # a traceparent has 55 (W3C Trace Context), later versions more
 _ID_HEADER = "x-request-id"
+_READY_PATH = "/ready"
+_HEALTH_CHECK = "attendant-health-check"  # HAProxy's own; of clients HAProxy removes it
 _IS_ID = re.compile("[!-~]{1,128}")
 _CLOSED_BY_CLIENT = 499  # as in nginx: disconnected before the answer began
 
@@ -59,6 +61,11 @@ def _access_line(
     if trace := Headers(scope=scope).get("traceparent"):
         fields["traceparent"] = trace[:_MAX_TRACE_CHARACTERS]
     return json.dumps(fields)
+
+
+def _is_health_check(request: RequestInfo, scope: Scope) -> bool:
+    """Return whether HAProxy asks whether this replica is ready."""
+    return request.path == _READY_PATH and _HEALTH_CHECK in Headers(scope=scope)
 
 
 def _milliseconds(seconds: float | None) -> float | None:
@@ -99,6 +106,8 @@ class RequestsInProgress:
 class ErrorMiddleware:
     """Gives each request an answer, whatever fails, an id, and a line in the access log.
 
+    HAProxy's own health checks, one a second for each replica, have no line.
+
     It reports errors that no route has reported, also those that are no `Exception`, such as a
     panic in a Rust library. An answer that has begun is cut off.
 
@@ -134,7 +143,7 @@ class ErrorMiddleware:
                     with self._tracing.request(*names, answer):
                         await self._respond(scope, receive, answer)
             finally:
-                if self._write_access:
+                if self._write_access and not _is_health_check(request, scope):
                     seconds = time.perf_counter() - started
                     line = _access_line(request, scope, answer.status, stats, seconds)
                     self._write_access(line)

@@ -123,4 +123,4 @@ class Services:
 
     @cached_property
     def glossaries(self) -> GlossaryStore:
-        return GlossaryStore(self.state_dir)
+        return GlossaryStore(self.state)

@@ -135,6 +135,20 @@ async def test_a_line_for_each_request_and_no_text(tokenizer: Tokenizer, ring: K
     assert first.request_id.startswith("mine-")
 
 
+@pytest.mark.parametrize(("path", "num_lines"), [("/ready", 0), ("/v1/models", 1)])
+async def test_a_health_check_of_haproxy_has_no_line(
+    tokenizer: Tokenizer, path: str, num_lines: int
+) -> None:
+    """The header that it sends hides no other request."""
+    lines: list[str] = []
+    async with made_world(tokenizer, access={"write_access": lines.append}) as world:
+        headers = {"Attendant-Health-Check": "1"}
+        assert (await world.client.get(path, headers=headers)).status_code == 200
+        assert len(lines) == num_lines
+        assert (await world.client.get("/ready")).status_code == 200
+    assert len(lines) == num_lines + 1
+
+
 @pytest.mark.parametrize("given", ["a" * 200, "é"])
 async def test_an_odd_id_is_not_taken_over(world: World, given: str) -> None:
     headers = {b"X-Request-ID": given.encode()}

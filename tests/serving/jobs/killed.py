@@ -140,7 +140,7 @@ def requests() -> io.BytesIO:
 async def _work(folder: Path, num_documents: int) -> None:
     journal = Journal(folder)
     documents, batches = _handlers(folder, ShoutingTranslator())
-    glossary = await GlossaryStore(folder / "state").create(
+    glossary = await GlossaryStore(open_state(folder / "state")).create(
         "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
@@ -173,7 +173,7 @@ async def _go_on(folder: Path) -> None:
     journal, translator = Journal(folder), ShoutingTranslator()
     documents, batches = _handlers(folder, translator)
     for each in journal.read("glossary"):
-        await GlossaryStore(folder / "state").get("ann", each["id"])
+        await GlossaryStore(open_state(folder / "state")).get("ann", each["id"])
     journal.write("used", characters=(await _quota(folder).usage("ann")).characters)
     # Fifteen seconds later, or five minutes for one that was being sent.
     await documents._database.run(

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.cli import main
-from tests.served import eventually, int8_bundle, served_with_console
+from tests.served import eventually, free_port, int8_bundle, served_with_console
 from tests.serving.deployments.parts import name_of, pids_of
 
 EN_FR = {"source": "en", "target": "fr"}
@@ -37,7 +38,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         )
     ]
     access = {"log": "access.jsonl", "keys": "keys.json"}
-    with served_with_console({"groups": groups, "access": access}, folder) as (url, _):
+    config = {"groups": groups, "access": access, "operations_port": free_port()}
+    with served_with_console(config, folder) as (url, _):
         yield url, folder, key
 
 
@@ -68,6 +70,22 @@ def test_official_clients_show_keys_and_lines_tell_of_them(server: tuple[str, Pa
     assert done.usage is not None
     assert served_["tokens_out"] == done.usage.completion_tokens
     assert "hush" not in (folder / "access.jsonl").read_text()
+
+
+def test_health_checks_of_haproxy_have_no_line(server: tuple[str, Path, str]) -> None:
+    """Others who ask have one, also if they say that they are HAProxy."""
+    url, folder, _ = server
+    operations_port = json.loads((folder / "server.yaml").read_text())["operations_port"]
+    for address in (url, f"http://127.0.0.1:{operations_port}"):
+        headers = {
+            "Attendant-Health-Check": "1",
+        }
+        assert httpx.get(f"{address}/ready", headers=headers).status_code == 200
+    time.sleep(3)  # HAProxy checks each replica once a second
+
+    assert len(records(folder, "/ready")) == 2
+    text = httpx.get(f"{url}/metrics").text
+    assert 'protocol="operations"' not in text
 
 
 def test_counters_outlive_a_replica_that_is_killed(server: tuple[str, Path, str]) -> None:
