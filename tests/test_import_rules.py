@@ -43,7 +43,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.requests",
         "serving.pipelines",
     ),
-    "deploy": ("serving.errors", "serving.kernels", "serving.server_config"),
+    "deploy": (
+        "serving.errors",
+        "serving.kernels",
+        "serving.server_config",
+        "serving.storage.opening",
+    ),
 }
 
 # library -> the only places that may import it

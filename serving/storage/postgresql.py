@@ -14,7 +14,8 @@ from functools import cache
 from typing import Any, Concatenate
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -157,6 +158,11 @@ class PostgresqlServer:
         """
         with self._file_slots, self.connection() as connection:
             yield connection
+
+    def is_reachable(self) -> bool:
+        """Return whether a server answers that is not just starting, whatever it answers."""
+        conninfo = make_conninfo(**self._parameters)
+        return pq.PGconn.ping(conninfo.encode()) == pq.Ping.OK
 
     def check(self) -> None:
         """Raise StorageError if the database cannot be reached, read or written."""

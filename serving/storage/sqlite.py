@@ -212,13 +212,17 @@ class SqliteDatabase(Database):
     def _open(self) -> SqliteConnection:
         make_folder(self._folder)
         with _folder_lock(self._folder):
-            connection = SqliteConnection(self._folder / f"{self._schema.name}.sqlite3")
+            connection = SqliteConnection(sqlite_path(self._folder, self._schema))
             try:
                 migrate(connection, self._schema)
             except BaseException:
                 connection.close()
                 raise
         return connection
+
+
+def sqlite_path(folder: Path, schema: Schema) -> Path:
+    return folder / f"{schema.name}.sqlite3"
 
 
 def _num_bytes(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -65,8 +66,8 @@ async def made_world(
     access: further fields of Services. others: further models.
     """
     limits = TextLimits(max_characters=1000, max_segments=20)
-    state_dir = (access or {}).get("state_dir")
-    memories = TranslationMemories(state_dir) if state_dir else None
+    state = (access or {}).get("state")
+    memories = TranslationMemories(Path(state.place)) if state else None
     translator, translator_engine = shouting_translator(
         tokenizer, max_segments=limits.max_segments, memories=memories, **options
     )
