@@ -127,15 +127,16 @@ class Rates:
 
     async def _take(self, key: Key, demand: _Demand) -> None:
         waiting = [request for request in demand.waiting if not request.done()]
-        levels = await self._levels_after(key.entry, len(waiting), demand.num_tokens)
-        if levels is not None:
-            if key.requests is not None and levels.requests is not None:
-                key.requests.lower_to(levels.requests)
-            if key.tokens is not None and levels.tokens is not None:
-                key.tokens.lower_to(levels.tokens)
-        for number, is_admitted in enumerate(waiting):
-            if not is_admitted.done():  # its client may have gone
-                is_admitted.set_result(None if levels is None else number < levels.num_admitted)
+        levels = None
+        try:
+            levels = await self._levels_after(key.entry, len(waiting), demand.num_tokens)
+            if levels is not None:
+                _lower(key, levels)
+        finally:
+            for number, is_admitted in enumerate(waiting):
+                if not is_admitted.done():  # its client may have gone
+                    answer = None if levels is None else number < levels.num_admitted
+                    is_admitted.set_result(answer)
 
     async def _levels_after(
         self, entry: KeyEntry, num_requests: int, num_tokens: int
@@ -151,6 +152,14 @@ class Rates:
                 logger.warning("rates are held by each replica alone for now: %s", reason)
             self._away_until = self._clock() + _AWAY_SECONDS
             return None
+
+
+def _lower(key: Key, levels: _Levels) -> None:
+    """Lower the replica's own buckets to the shared ones."""
+    if key.requests is not None and levels.requests is not None:
+        key.requests.lower_to(levels.requests)
+    if key.tokens is not None and levels.tokens is not None:
+        key.tokens.lower_to(levels.tokens)
 
 
 def _take(
