@@ -42,6 +42,18 @@ class Connection(ABC):
         """Execute a statement once for each row of values; return how many rows have changed."""
 
     @abstractmethod
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Insert new rows, as many as there are at the highest speed."""
+
+    @abstractmethod
+    def analyze(self, *tables: str) -> None:
+        """Bring up to date what fast plans for queries need after many rows have changed. It cannot
+        be called within a transaction.
+        """
+
+    @abstractmethod
     def transaction(self, lock: str = "") -> AbstractContextManager[None]:
         """Run the block as one transaction, rolled back if it raises.
 

@@ -17,6 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
+from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from serving.errors import StorageError
@@ -78,6 +79,24 @@ class PostgresqlConnection(Connection):
         with self._connection.cursor() as cursor:
             cursor.executemany(_with_placeholders(statement), rows)
             return cursor.rowcount
+
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy,
+        ):
+            for row in rows:
+                copy.write_row(row)
+
+    def analyze(self, *tables: str) -> None:
+        self._connection.execute("SET statement_timeout = 0")
+        try:
+            # VACUUM, too: scans of an index alone need it.
+            self._connection.execute(f"VACUUM (ANALYZE, SKIP_LOCKED) {', '.join(tables)}")
+        finally:
+            self._connection.execute(_SETTINGS)
 
     @contextmanager
     def transaction(self, lock: str = "") -> Iterator[None]:
@@ -244,6 +263,9 @@ def _name(parameters: Mapping[str, Any]) -> str:
 
 def _configure(connection: "psycopg.Connection[Row]") -> None:
     connection.execute(_SETTINGS)
+    # By default a number has the smallest type that holds it: a statement would be prepared once
+    # for every combination of sizes.
+    connection.adapters.register_dumper(int, Int8Dumper)
 
 
 def _make_namespace(connection: PostgresqlConnection) -> None:

@@ -160,6 +160,16 @@ class SqliteConnection(Connection):
     def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         return self._connection.executemany(statement, rows).rowcount
 
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        places = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"
+        self._connection.executemany(statement, rows)
+
+    def analyze(self, *tables: str) -> None:
+        pass  # SQLite chooses the plans without statistics
+
     @contextmanager
     def transaction(self, lock: str = "") -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")

@@ -111,7 +111,7 @@ class Services:
 
     @cached_property
     def memories(self) -> TranslationMemories:
-        return TranslationMemories(Path(self.state.place))
+        return TranslationMemories(self.state)
 
     @cached_property
     def memory_imports(self) -> MemoryImports:
