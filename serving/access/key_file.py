@@ -29,8 +29,8 @@ class KeyEntry(BaseModel):
     """A key with its limits; None is no limit.
 
     sha256: of the key, in hexadecimal digits.
-    requests_per_second, tokens_per_minute: rates, which each replica holds alone while it cannot ask
-        the database of the state.
+    requests_per_second, tokens_per_minute: rates, which each replica holds alone while it
+        cannot ask the database of the state.
     requests_per_minute, characters_per_month: exact limits: requests are refused meanwhile.
     """
 
