@@ -54,7 +54,7 @@ def test_nothing_that_a_server_writes_has_the_password(
             }
             files = written_files(temporary_folder)
     texts["console"] = "".join(lines)
-    assert any(name.endswith(".log") or name.endswith(".err") for name in files)
+    assert any(name.endswith((".log", ".err")) for name in files)
     assert [name for name, text in {**texts, **files}.items() if PASSWORD in text] == []
 
 
