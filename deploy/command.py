@@ -22,7 +22,14 @@ config_option = click.option(
 
 @click.group()
 def deploy() -> None:
-    """Deploy to a Ray cluster, or try a server that runs anywhere."""
+    """Deploy to a Ray cluster, or try a server that runs anywhere.
+
+    \b
+    Replicas on several nodes need state that all share: a `state` of the configuration, or the
+    variable ATTENDANT_STATE of every node, with the URL of a PostgreSQL (postgresql://...).
+    Requests go on while the head of the cluster is away. It comes back with what was deployed where
+    it was started with RAY_REDIS_ADDRESS, the address of a Redis; without, apply again.
+    """
 
 
 @deploy.command("serve-config")
@@ -61,6 +68,7 @@ def apply(
 
     Groups that changed are replaced replica by replica, the others stay. It ends when all run.
     An old replica serves until a new one does, which takes room for one more of each group.
+    While the head of the cluster is away nothing can be applied; what was deployed serves on.
 
     \b
     Examples:

@@ -13,6 +13,7 @@ from typing import Any
 from deploy.smoke import RequestFailed, request
 from serving.errors import AttendantError, ConfigError
 from serving.server_config import ServerConfig, WorkerGroup
+from serving.storage.opening import STATE_VARIABLE, has_password
 
 DEPLOYMENT = "attendant"  # the name of the one deployment of each application
 _PATH = "/api/serve/applications/"
@@ -51,8 +52,8 @@ def _application(number: int, group: WorkerGroup, config: ServerConfig) -> dict[
     of_server: dict[str, Any] = {}
     if config.access.model_fields_set:
         of_server["access"] = config.access
-    if config.state_dir:
-        of_server["state_dir"] = config.state_dir
+    if config.state:
+        of_server["state"] = config.state
     if "drain_seconds" in config.model_fields_set:
         of_server["drain_seconds"] = config.drain_seconds
     values = group.model_copy(update=of_server).model_dump(mode="json", exclude_unset=True)
@@ -75,6 +76,11 @@ def _problems(config: ServerConfig) -> Iterator[str]:
         for bundle in group.bundles:
             if not bundle.is_absolute():
                 yield f"group {group.name}: bundles: {bundle}: must be the path in the container"
+    if config.state and has_password(config.state):
+        yield (
+            "state: Ray's dashboard would show the password: put the URL into the variable"
+            f" {STATE_VARIABLE} of the containers, from a Secret"
+        )
     if config.tls:
         yield "tls: in a cluster, the proxy or the Ingress in front of it has the certificate"
     if config.access.operators:

@@ -28,7 +28,7 @@ from serving.deployments.stop_signals import Stopped, StopSignals
 from serving.engine.runtime.machine import available_cpus
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
-from serving.storage.sqlite import default_state_dir
+from serving.storage.opening import STATE_VARIABLE, default_state_folder, place_beneath
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -65,6 +65,9 @@ def run(config: ServerConfig, announce: Callable[[Front], None], progress: Start
             for name in _OF_ANOTHER_RAY:
                 os.environ.pop(name, None)
             os.environ.update(environment(folder, front.ports, front.metrics_port))
+            # Not by arguments, which Ray would store: a URL has a password.
+            place = config.state or str(default_state_folder())
+            os.environ[STATE_VARIABLE] = place_beneath(Path.cwd(), place)
             write_health_url(folder, f"{front.operations.url}/health")
             with haproxy(front, folder) as proxy, console(folder, progress.write_line):
                 _serve(config, front, proxy, signals, partial(announce, front), progress)
@@ -123,12 +126,8 @@ def _start_groups(
     from serving.deployments.application import deploy
     from serving.deployments.local_ray import start_serve
 
-    state_dir = Path.cwd() / (config.state_dir or default_state_dir())
-    of_server = {
-        "access": config.access.beneath(Path.cwd()),
-        "state_dir": state_dir,
-        "drain_seconds": config.drain_seconds,
-    }
+    access = config.access.beneath(Path.cwd())
+    of_server = {"access": access, "drain_seconds": config.drain_seconds}
     with progress.step("Starting Ray Serve"):
         start_serve()
     for group, served in zip(config.groups, front.groups, strict=True):

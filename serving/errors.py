@@ -68,7 +68,7 @@ class StorageError(AttendantError):
     """place: the folder or the database. advice: what to do."""
 
     def __init__(
-        self, place: object, reason: object, advice: str = "name another folder with --state-dir"
+        self, place: object, reason: object, advice: str = "name another folder with --state"
     ) -> None:
         super().__init__("; ".join(filter(None, (f"{place}: {reason}", advice))))
 

@@ -10,15 +10,27 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from serving.errors import ConfigError
+from serving.storage.opening import place_beneath
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DrainSeconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# A folder, or the URL of a database, whose password neither errors nor `repr` show.
+StatePlace = Annotated[str, Field(min_length=1)]
 CONSOLE = Path("-")
+_OLD_NAMES = {"state_dir": "state"}
 
 
 class _Config(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_old_names(cls, values: Any) -> Any:
+        for old, new in _OLD_NAMES.items() if isinstance(values, dict) else ():
+            if old in values:
+                raise ValueError(f"{old} is called {new} now")
+        return values
 
 
 class TextLimits(_Config):
@@ -121,7 +133,7 @@ class WorkerGroup(_Config):
         GPU's memory, which the replica's models divide equally.
     canary_percent: percent of the first group's requests that this group gets instead, to try
         another version of its models under the same names.
-    access, state_dir: set in `ServerConfig` for the whole server; on a cluster, for each group.
+    access, state: set in `ServerConfig` for the whole server; on a cluster, for each group.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
@@ -146,7 +158,7 @@ class WorkerGroup(_Config):
     canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
-    state_dir: Path | None = None
+    state: StatePlace | None = Field(default=None, repr=False)
     drain_seconds: DrainSeconds = 30.0
 
     @property
@@ -171,8 +183,9 @@ class ServerConfig(_Config):
         after `port`, or any free one if that is taken.
     drain_seconds: how long requests in progress may take after SIGTERM.
     tls: None for plain HTTP, which the operations port always uses.
-    state_dir: the folder of what survives the server, such as documents in progress; None is
-        `$XDG_STATE_HOME/attendant`, or `~/.local/state/attendant`.
+    state: where all is stored that has to survive the server, such as documents in progress: a
+        folder, or the URL of a PostgreSQL database; None is the folder `$XDG_STATE_HOME/attendant`,
+        or `~/.local/state/attendant`. The variable ATTENDANT_STATE takes precedence.
     """
 
     host: str = "127.0.0.1"
@@ -181,14 +194,14 @@ class ServerConfig(_Config):
     drain_seconds: DrainSeconds = 30.0
     access: Access = Access()
     tls: Tls | None = None
-    state_dir: Path | None = None
+    state: StatePlace | None = Field(default=None, repr=False)
     groups: tuple[WorkerGroup, ...]
 
     @model_validator(mode="after")
     def _reject_server_options_in_groups(self) -> Self:
         if any(group.access != Access() for group in self.groups):
             raise ValueError("access is the whole server's: say it beside groups, not in one")
-        for name in ("state_dir", "drain_seconds"):
+        for name in ("state", "drain_seconds"):
             if any(name in group.model_fields_set for group in self.groups):
                 raise ValueError(f"{name} is the whole server's: say it beside groups, not in one")
         return self
@@ -219,8 +232,8 @@ def read_config(path: Path) -> ServerConfig:
     groups = tuple(_with_paths_from(group, path.parent) for group in config.groups)
     access = config.access.beneath(path.parent)
     tls = config.tls and config.tls.beneath(path.parent)
-    state_dir = config.state_dir and path.parent / config.state_dir
-    of_server = {"access": access, "tls": tls, "state_dir": state_dir}
+    state = config.state and place_beneath(path.parent, config.state)
+    of_server = {"access": access, "tls": tls, "state": state}
     return config.model_copy(update={"groups": groups, **of_server})
 
 
@@ -230,6 +243,10 @@ def parse_file(path: Path) -> ServerConfig:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(path, [error.strerror or str(error)]) from None
+    except yaml.MarkedYAMLError as error:  # its text quotes the file, which may have a password
+        mark = error.problem_mark
+        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(path, [f"not YAML: {error.problem}{place}"]) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(path, ["not YAML: " + " ".join(str(error).split())]) from None
     return parse_config(path, value)

@@ -43,7 +43,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.requests",
         "serving.pipelines",
     ),
-    "deploy": ("serving.errors", "serving.kernels", "serving.server_config"),
+    "deploy": (
+        "serving.errors",
+        "serving.kernels",
+        "serving.server_config",
+        "serving.storage.opening",
+    ),
 }
 
 # library -> the only places that may import it
@@ -55,7 +60,7 @@ ONLY_IN = {
     "uvicorn": ("serving.deployments.patches",),
     "jinja2": ("serving.text.chat_renderer",),
     "mcp": ("serving.commands.mcp_server",),
-    "psycopg": ("serving.storage.postgresql",),
+    "psycopg": ("serving.storage.postgresql", "serving.storage.postgresql_watch"),
     "psycopg_pool": ("serving.storage.postgresql",),
     "PIL": ("serving.pipelines.completion.images", "serving.commands"),
     "pdfminer": ("serving.documents.formats.pdf_reader",),

@@ -11,6 +11,7 @@ import click
 
 from serving.commands.failure import fail
 from serving.errors import PartEnded
+from serving.storage.opening import STATE_VARIABLE
 
 if TYPE_CHECKING:
     from serving.deployments.haproxy_config import Front
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
 
 _BUILD_KERNELS = "python -m serving.kernels.build"
 A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
-OF_THE_SERVER = ("host", "port", "operations_port", "state_dir")
+OF_THE_SERVER = ("host", "port", "operations_port", "state")
 OF_TLS = {"tls_certificate": "certificate", "tls_key": "key"}
 OF_A_GROUP = ("replicas", "device", "engines", "threads")
 # Flags and what the configuration calls them.
 OF_ACCESS = {"keys": "keys", "operators": "operators", "access_log": "log"}
+
+
+def _reject_state_dir(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError("--state-dir is called --state now", context)
 
 
 @click.command()
@@ -85,12 +91,16 @@ OF_ACCESS = {"keys": "keys", "operators": "operators", "access_log": "log"}
     help="Write a line of JSON for each request, without its text; - is the console.",
 )
 @click.option(
-    "--state-dir",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for what survives a restart, such as documents in progress."
-    "  [default: $XDG_STATE_HOME/attendant or ~/.local/state/attendant]",
+    "--state",
+    metavar="PLACE",
+    envvar=STATE_VARIABLE,
+    help="Where to store what survives a restart, such as documents in progress: a folder, or"
+    " postgresql://USER@HOST/DATABASE, a database that servers on several machines share. Put a"
+    f" URL with a password into the environment variable {STATE_VARIABLE}: other users of this"
+    " machine can read command lines.  [default: $XDG_STATE_HOME/attendant or"
+    " ~/.local/state/attendant]",
 )
+@click.option("--state-dir", hidden=True, expose_value=False, callback=_reject_state_dir)
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.
 
@@ -122,23 +132,32 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: _leave(128 + number))
+    from serving.deployments.progress import StartProgress
     from serving.deployments.start_checks import (
         address_problems,
         choices,
         problems_at_start,
         resolve_groups,
+        state_problems,
     )
 
     server_config = _server_config(bundles, config, flags)
-    if problems := list(address_problems(server_config)) or problems_at_start(server_config):
+    progress = StartProgress()
+    try:
+        problems = (
+            list(address_problems(server_config))
+            or problems_at_start(server_config)
+            or list(state_problems(server_config.state, progress))  # last: it may wait
+        )
+    except PartEnded as error:
+        _leave_to_start_again(error)
+    if problems:
         fail("\n".join(problems))
     server_config = resolve_groups(server_config)
     from serving.app import run
     from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
-    from serving.deployments.progress import StartProgress
 
     connections = allowed_connections()
-    progress = StartProgress()
     progress.write_line("Starting ...")
     for choice in choices(server_config):
         progress.write_line(choice)
@@ -151,8 +170,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     try:
         run(server_config, _announce, progress)
     except PartEnded as error:
-        click.echo(f"attendant: {error}", err=True)
-        _leave(A_PART_ENDED)
+        _leave_to_start_again(error)
     except Stopped as stop:  # before it served
         _leave(128 + stop.number)
     _leave(0)
@@ -177,6 +195,11 @@ def _announce(front: "Front") -> None:
     with suppress(OSError):  # nobody reads it
         click.echo(f"Health and metrics, whatever the load, on {front.operations}", err=True)
         click.echo(f"Serving on {front.public} (Ctrl-C stops)", err=True)
+
+
+def _leave_to_start_again(error: PartEnded) -> NoReturn:
+    click.echo(f"attendant: {error}", err=True)
+    _leave(A_PART_ENDED)
 
 
 def _leave(code: int) -> NoReturn:

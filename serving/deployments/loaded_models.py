@@ -41,7 +41,7 @@ _DISCARD_SECONDS = 10.0
 _FORGET_SECONDS = 5.0
 _REPLACED_SECONDS = 15.0  # in which Serve notices that a replica has died
 # What a group has from its server, and what a group that is checked alone cannot be.
-_NOT_OF_ONE_GROUP = {"access", "state_dir", "drain_seconds", "canary_percent"}
+_NOT_OF_ONE_GROUP = {"access", "state", "drain_seconds", "canary_percent"}
 Result = TypeVar("Result")
 # Deploys a group in place of the running one; returns when all replicas have its bundles.
 Deploy = Callable[[WorkerGroup], None]

@@ -53,7 +53,7 @@ from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.streams import in_batches
 from serving.server_config import WorkerGroup
-from serving.storage.sqlite import default_state_dir
+from serving.storage.opening import STATE_VARIABLE, default_state_folder, open_state
 from serving.translation_memory.store import TranslationMemories
 
 _METRICS_TIMEOUT_SECONDS = 2.0
@@ -86,8 +86,9 @@ class Replica:
         self._application = context.app_name
         self._keys = open_key_ring(group.access.keys, os.environ)
         self._share = FairShare(cpus)
-        self._state_dir = group.state_dir or default_state_dir()
-        self._memories = TranslationMemories(self._state_dir)
+        place = os.environ.get(STATE_VARIABLE) or group.state or default_state_folder()
+        self._state = open_state(place)
+        self._memories = TranslationMemories(self._state)
         self._models = LoadedModels(self._load, self._engine_metrics.remove)
         self._models.start(group.bundles)
         self._applications = Applications(running_applications)
@@ -110,7 +111,7 @@ class Replica:
                 writer_to(self._group.access.log),
                 self._operators(),
                 self._tracing,
-                self._state_dir,
+                self._state,
                 document_limits=self._group.documents,
                 max_wait_seconds=self._group.max_wait_seconds,
                 recent_metrics=self._recent_metrics,
@@ -136,6 +137,7 @@ class Replica:
         """Ray Serve calls and awaits this when the replica has drained."""
         await self.end_requests()
         self._kept_metrics.end()
+        await asyncio.to_thread(self._state.close)
         if self._tracing:
             await asyncio.to_thread(self._tracing.close)
 

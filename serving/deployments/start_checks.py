@@ -5,23 +5,36 @@ What takes long to import is imported where it is needed: a mistake is told with
 
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import chain, product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.bundle.manifest import DEVICE_PRECISIONS, Precision, Task
 from serving.bundle.opening import Bundle, open_bundle, open_manifest
 from serving.bundle.preference import in_order
 from serving.deployments.listening import listening_at, operations_at
-from serving.errors import AttendantError, BundleError, ConfigError, DeviceError, StorageError
+from serving.deployments.progress import StartProgress
+from serving.errors import (
+    AttendantError,
+    BundleError,
+    ConfigError,
+    DeviceError,
+    PartEnded,
+    StorageError,
+)
 from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup
+from serving.storage.opening import default_state_folder, open_state
+from serving.storage.state import State
 
 if TYPE_CHECKING:
     from serving.engine.config import Device
 
 STOP_SECONDS = "ATTENDANT_STOP_SECONDS"
+DATABASE_SECONDS = 60.0  # so long a start waits for a database that does not answer yet
+_POLL_SECONDS = 1.0
 ENDING_SECONDS = 30  # after the drain: to end requests, Ray and what is left of it
 
 
@@ -44,7 +57,7 @@ def problems_at_start(config: ServerConfig) -> list[str]:
     models' files anyway, and their checksums are checked here.
     """
     problems = [*_access_problems(config.access), *_tls_problems(config.tls)]
-    problems += [*_state_problems(config.state_dir), *_tracing_problems()]
+    problems += _tracing_problems()
     problems += _stop_problems(config.drain_seconds, os.environ.get(STOP_SECONDS, ""))
     names: Counter[str] = Counter()
     for group in config.groups:
@@ -113,16 +126,37 @@ def _tls_problems(tls: Tls | None) -> Iterator[str]:
         yield from _lines_of(error)
 
 
-def _state_problems(folder: Path | None) -> Iterator[str]:
-    """Check a folder that was given; the default one is only made when it is needed."""
-    if folder is None:
-        return
-    from serving.storage.sqlite import make_folder
+def state_problems(place: str | None, progress: StartProgress) -> Iterator[str]:
+    """Yield why the state cannot be used, after its tables were brought to this version. Wait for a
+    database that is being started, as where everything starts at once.
 
+    place: None is the default folder, which is only made when it is needed.
+    Raises PartEnded if the database does not answer for a minute.
+    """
+    from serving.deployments.stores import SCHEMAS
+
+    if place is None and not default_state_folder().exists():
+        return
     try:
-        make_folder(folder)
+        with closing(open_state(place or default_state_folder())) as state:
+            if not state.is_reachable():
+                with progress.step(f"Waiting for {state.place}"):
+                    _wait_until_reachable(state)
+            state.check(SCHEMAS)
     except StorageError as error:
         yield str(error)
+
+
+def _wait_until_reachable(state: State) -> None:
+    deadline = time.monotonic() + DATABASE_SECONDS
+    while not state.is_reachable():
+        if time.monotonic() > deadline:
+            try:
+                state.check()
+            except StorageError as error:
+                raise PartEnded(str(error)) from None
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def _stop_problems(drain_seconds: float, stop_seconds: str) -> Iterator[str]:

@@ -6,22 +6,21 @@ keys it belongs to everybody. The glossaries of other keys are invisible.
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import uuid4
 
 from serving.errors import GlossaryNotFound, QuotaExceeded, RequestError, TooLarge
 from serving.glossaries.entries import MAX_BYTES, Entries, GlossaryPair
 from serving.pipelines.translation.job import GlossaryEntry
-from serving.storage.sqlite import DatabaseThread, transaction
+from serving.storage.database import Connection, Row
+from serving.storage.schema import Migration, Schema
+from serving.storage.state import State
 from serving.text.terms import TextWords, first_word
 
 MAX_GLOSSARIES_PER_KEY = 1000  # of one key, as in DeepL
-SCHEMA = """
-PRAGMA foreign_keys = ON;
+_TABLES = """
 CREATE TABLE IF NOT EXISTS glossaries (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, created TEXT NOT NULL
 ) STRICT;
@@ -43,16 +42,31 @@ CREATE TABLE IF NOT EXISTS entries (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_by_word ON entries (dictionary, first_word);
 """
+# The order of the entries was that of SQLite's rows, in which SQLite reads the table here.
+_NUMBERED_ENTRIES = """
+CREATE TABLE numbered_entries (
+    number INTEGER PRIMARY KEY,
+    dictionary INTEGER NOT NULL REFERENCES dictionaries ON DELETE CASCADE,
+    term TEXT NOT NULL,
+    translation TEXT NOT NULL,
+    first_word TEXT NOT NULL,
+    UNIQUE (dictionary, term)
+) STRICT;
+INSERT INTO numbered_entries (dictionary, term, translation, first_word)
+    SELECT dictionary, term, translation, first_word FROM entries;
+DROP TABLE entries;
+ALTER TABLE numbered_entries RENAME TO entries;
+CREATE INDEX entries_by_word ON entries (dictionary, first_word);
+"""
+SCHEMA = Schema("glossaries", [Migration(_TABLES), Migration(_NUMBERED_ENTRIES, breaks_older=True)])
 _BYTES_OF_GLOSSARY = """
-SELECT total(length(CAST(term AS BLOB)) + length(CAST(translation AS BLOB)) + 2)
+SELECT CAST(coalesce(sum(octet_length(term) + octet_length(translation) + 2), 0) AS BIGINT)
+    AS num_bytes
 FROM entries JOIN dictionaries ON dictionaries.id = dictionary WHERE glossary = ?
 """
 _ENTRIES_OF_PAIR = """
 SELECT term, translation FROM entries JOIN dictionaries ON dictionaries.id = dictionary
 WHERE glossary = ? AND source = ? AND target = ?
-"""
-_CANDIDATES = f"""
-{_ENTRIES_OF_PAIR} AND first_word IN (SELECT value FROM json_each(?)) ORDER BY entries.rowid
 """
 
 
@@ -88,8 +102,8 @@ class GlossaryStore:
     glossary has no dictionary for a pair of languages.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._database = DatabaseThread(folder, "glossaries", SCHEMA)
+    def __init__(self, state: State) -> None:
+        self._database = state.database(SCHEMA)
 
     async def create(
         self, owner: str, name: str, dictionaries: Mapping[GlossaryPair, Entries]
@@ -151,91 +165,92 @@ def _entries_in(entries: Entries, words: TextWords) -> tuple[GlossaryEntry, ...]
 
 
 def create(
-    database: sqlite3.Connection,
+    connection: Connection,
     owner: str,
     name: str,
     dictionaries: Mapping[GlossaryPair, Entries],
 ) -> StoredGlossary:
     identity, created = str(uuid4()), _now()
-    with transaction(database):
-        query = "SELECT count(*) FROM glossaries WHERE owner = ?"
-        if database.execute(query, (owner,)).fetchone()[0] >= MAX_GLOSSARIES_PER_KEY:
+    with connection.transaction(f"glossaries of {owner}"):
+        query = "SELECT count(*) AS num_glossaries FROM glossaries WHERE owner = ?"
+        [row] = connection.rows(query, (owner,))
+        if row["num_glossaries"] >= MAX_GLOSSARIES_PER_KEY:
             raise QuotaExceeded(
                 f"there may be no more than {MAX_GLOSSARIES_PER_KEY} glossaries of a key"
             )
         values = (identity, owner, name, created)
-        database.execute("INSERT INTO glossaries VALUES (?, ?, ?, ?)", values)
+        connection.execute("INSERT INTO glossaries VALUES (?, ?, ?, ?)", values)
         for pair, entries in dictionaries.items():
-            _merge(database, identity, pair, entries)
-    return get_glossary(database, owner, identity)
+            _merge(connection, identity, pair, entries)
+    return get_glossary(connection, owner, identity)
 
 
 def change(
-    database: sqlite3.Connection,
+    connection: Connection,
     owner: str,
     identity: str,
     name: str | None,
     dictionaries: Mapping[GlossaryPair, Entries],
 ) -> StoredGlossary:
     """Give a glossary another name, and further entries; those of the same term are replaced."""
-    with transaction(database):
-        get_glossary(database, owner, identity)
+    with connection.transaction(f"glossary {identity}"):
+        get_glossary(connection, owner, identity)
         if name is not None:
-            database.execute("UPDATE glossaries SET name = ? WHERE id = ?", (name, identity))
+            connection.execute("UPDATE glossaries SET name = ? WHERE id = ?", (name, identity))
         for pair, entries in dictionaries.items():
-            _merge(database, identity, pair, entries)
-    return get_glossary(database, owner, identity)
+            _merge(connection, identity, pair, entries)
+    return get_glossary(connection, owner, identity)
 
 
 def replace_dictionary(
-    database: sqlite3.Connection, owner: str, identity: str, pair: GlossaryPair, entries: Entries
+    connection: Connection, owner: str, identity: str, pair: GlossaryPair, entries: Entries
 ) -> Dictionary:
-    with transaction(database):
-        get_glossary(database, owner, identity)
-        _remove(database, identity, pair)
-        _merge(database, identity, pair, entries)
+    with connection.transaction(f"glossary {identity}"):
+        get_glossary(connection, owner, identity)
+        _remove(connection, identity, pair)
+        _merge(connection, identity, pair, entries)
     return Dictionary(pair, len(entries))
 
 
 def remove_dictionary(
-    database: sqlite3.Connection, owner: str, identity: str, pair: GlossaryPair
+    connection: Connection, owner: str, identity: str, pair: GlossaryPair
 ) -> None:
-    with transaction(database):
-        get_glossary(database, owner, identity).dictionary(pair)
-        _remove(database, identity, pair)
+    with connection.transaction(f"glossary {identity}"):
+        get_glossary(connection, owner, identity).dictionary(pair)
+        _remove(connection, identity, pair)
 
 
-def remove(database: sqlite3.Connection, owner: str, identity: str) -> None:
-    with transaction(database):
-        get_glossary(database, owner, identity)
-        database.execute("DELETE FROM glossaries WHERE id = ?", (identity,))
+def remove(connection: Connection, owner: str, identity: str) -> None:
+    with connection.transaction(f"glossary {identity}"):
+        get_glossary(connection, owner, identity)
+        connection.execute("DELETE FROM glossaries WHERE id = ?", (identity,))
 
 
-def get_glossary(database: sqlite3.Connection, owner: str, identity: str) -> StoredGlossary:
+def get_glossary(connection: Connection, owner: str, identity: str) -> StoredGlossary:
     """Return a glossary of this owner. Raises GlossaryNotFound."""
     query = "SELECT * FROM glossaries WHERE id = ? AND owner = ?"
-    row = database.execute(query, (identity, owner)).fetchone()
+    row = connection.row(query, (identity, owner))
     if row is None:
         raise GlossaryNotFound(identity)
-    return _glossary(database, row)
+    return _glossary(connection, row)
 
 
-def all_of(database: sqlite3.Connection, owner: str) -> list[StoredGlossary]:
-    query = "SELECT * FROM glossaries WHERE owner = ? ORDER BY created, rowid"
-    return [_glossary(database, row) for row in database.execute(query, (owner,)).fetchall()]
+def all_of(connection: Connection, owner: str) -> list[StoredGlossary]:
+    query = "SELECT * FROM glossaries WHERE owner = ? ORDER BY created, id"
+    return [_glossary(connection, row) for row in connection.rows(query, (owner,))]
 
 
 def entries_of(
-    database: sqlite3.Connection, owner: str, identity: str, pair: GlossaryPair
+    connection: Connection, owner: str, identity: str, pair: GlossaryPair
 ) -> dict[str, str]:
     """Return all entries of a dictionary, in the order in which they came."""
-    get_glossary(database, owner, identity).dictionary(pair)
-    query = f"{_ENTRIES_OF_PAIR} ORDER BY entries.rowid"
-    return _as_entries(database.execute(query, (identity, pair.source, pair.target)))
+    get_glossary(connection, owner, identity).dictionary(pair)
+    query = f"{_ENTRIES_OF_PAIR} ORDER BY entries.number"
+    return _as_entries(connection.rows(query, (identity, pair.source, pair.target)))
 
 
 def candidates(
-    database: sqlite3.Connection,
+    connection: Connection,
     owner: str,
     identities: Sequence[str],
     pair: GlossaryPair,
@@ -245,57 +260,59 @@ def candidates(
     the same term the first glossary counts.
     """
     translations: dict[str, str] = {}
+    query = f"{_ENTRIES_OF_PAIR} AND first_word {connection.IS_LISTED} ORDER BY entries.number"
     for identity in identities:
-        get_glossary(database, owner, identity).dictionary(pair)
+        get_glossary(connection, owner, identity).dictionary(pair)
         values = (identity, pair.source, pair.target, json.dumps(list(words)))
-        for term, translation in _as_entries(database.execute(_CANDIDATES, values)).items():
+        for term, translation in _as_entries(connection.rows(query, values)).items():
             translations.setdefault(term, translation)
     return translations
 
 
-def _as_entries(rows: Iterable[sqlite3.Row]) -> dict[str, str]:
+def _as_entries(rows: Iterable[Row]) -> dict[str, str]:
     return {row["term"]: row["translation"] for row in rows}
 
 
-def _glossary(database: sqlite3.Connection, row: sqlite3.Row) -> StoredGlossary:
+def _glossary(connection: Connection, row: Row) -> StoredGlossary:
     query = "SELECT * FROM dictionaries WHERE glossary = ? ORDER BY id"
-    dictionaries = tuple(_dictionaries(database.execute(query, (row["id"],))))
+    dictionaries = tuple(_dictionaries(connection.rows(query, (row["id"],))))
     return StoredGlossary(row["id"], row["name"], row["created"], dictionaries)
 
 
-def _dictionaries(rows: Iterable[sqlite3.Row]) -> Iterator[Dictionary]:
+def _dictionaries(rows: Iterable[Row]) -> Iterator[Dictionary]:
     for row in rows:
         yield Dictionary(GlossaryPair(row["source"], row["target"]), row["num_entries"])
 
 
-def _merge(
-    database: sqlite3.Connection, identity: str, pair: GlossaryPair, entries: Entries
-) -> None:
+def _merge(connection: Connection, identity: str, pair: GlossaryPair, entries: Entries) -> None:
     """Add entries to the dictionary of a pair, which is made where it is missing."""
     key = (identity, pair.source, pair.target)
-    database.execute(
-        "INSERT OR IGNORE INTO dictionaries (glossary, source, target) VALUES (?, ?, ?)", key
+    connection.execute(
+        "INSERT INTO dictionaries (glossary, source, target) VALUES (?, ?, ?)"
+        " ON CONFLICT (glossary, source, target) DO NOTHING",
+        key,
     )
     query = "SELECT id FROM dictionaries WHERE glossary = ? AND source = ? AND target = ?"
-    [dictionary] = database.execute(query, key).fetchone()
-    database.executemany(
-        "INSERT INTO entries VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET translation = excluded.translation",
+    [row] = connection.rows(query, key)
+    dictionary = row["id"]
+    connection.execute_many(
+        "INSERT INTO entries (dictionary, term, translation, first_word) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (dictionary, term) DO UPDATE SET translation = excluded.translation",
         ((dictionary, term, entries[term], first_word(term)) for term in entries),
     )
-    database.execute(
+    connection.execute(
         "UPDATE dictionaries SET num_entries ="
         " (SELECT count(*) FROM entries WHERE dictionary = dictionaries.id) WHERE id = ?",
         (dictionary,),
     )
-    [num_bytes] = database.execute(_BYTES_OF_GLOSSARY, (identity,)).fetchone()
-    if num_bytes > MAX_BYTES:
+    [row] = connection.rows(_BYTES_OF_GLOSSARY, (identity,))
+    if row["num_bytes"] > MAX_BYTES:
         message = f"a glossary must have at most {MAX_BYTES} bytes"
-        raise TooLarge("entries", f"{num_bytes:.0f} bytes", message)
+        raise TooLarge("entries", f"{row['num_bytes']} bytes", message)
 
 
-def _remove(database: sqlite3.Connection, identity: str, pair: GlossaryPair) -> None:
-    database.execute(
+def _remove(connection: Connection, identity: str, pair: GlossaryPair) -> None:
+    connection.execute(
         "DELETE FROM dictionaries WHERE glossary = ? AND source = ? AND target = ?",
         (identity, pair.source, pair.target),
     )

@@ -22,9 +22,12 @@ class Connection(ABC):
     SKIP_LOCKED: ends a SELECT within a transaction that reserves the rows that it returns and
         leaves out those that another transaction has reserved; empty where a transaction locks the
         whole database.
+    IS_LISTED: follows a column that must have one of the values of a list, which is given as the
+        JSON of an array of texts.
     """
 
     SKIP_LOCKED: ClassVar[str]
+    IS_LISTED: ClassVar[str]
 
     @abstractmethod
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
@@ -37,6 +40,18 @@ class Connection(ABC):
     @abstractmethod
     def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         """Execute a statement once for each row of values; return how many rows have changed."""
+
+    @abstractmethod
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Insert new rows, as many as there are at the highest speed."""
+
+    @abstractmethod
+    def analyze(self, *tables: str) -> None:
+        """Bring up to date what fast plans for queries need after many rows have changed. It cannot
+        be called within a transaction.
+        """
 
     @abstractmethod
     def transaction(self, lock: str = "") -> AbstractContextManager[None]:
@@ -55,6 +70,12 @@ class Connection(ABC):
     @abstractmethod
     def create_tables(self, script: str) -> None:
         """Execute the statements of a schema, in SQLite's STRICT types."""
+
+    @abstractmethod
+    def continue_numbers(self, table: str, column: str) -> None:
+        """Let the next row of a table, whose primary key is this column, have the number after the
+        highest one: rows were inserted with their numbers.
+        """
 
     def row(self, query: str, values: Sequence[object] = ()) -> Row | None:
         """Return the first row; None if there is none."""

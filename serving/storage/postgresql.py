@@ -14,20 +14,23 @@ from functools import cache
 from typing import Any, Concatenate
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
+from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from serving.errors import StorageError
 from serving.storage.database import Arguments, Connection, Database, Result, Row
+from serving.storage.postgresql_watch import ServerIsSilent, WatchedConnection
 from serving.storage.schema import VERSIONS_TABLE, Schema, SchemaError, migrate
 
 _NUM_THREADS = 4  # so many queries of one process at once
 _NUM_FILES_AT_ONCE = 2
 _IDLE_SECONDS = 60.0  # after which a connection that is not needed is closed
-# A request waits so long for a connection; after that others fail at once for a moment.
-_WAIT_SECONDS = 3.0
-_PAUSE_SECONDS = 1.0
+_WAIT_SECONDS = 3.0  # for a connection
+_PAUSE_SECONDS = 1.0  # after an attempt to use a server that is away
+_ATTEMPT_SECONDS = 10.0  # longer than any takes
 # libpq's own parameters, which a URL may set, too: a host that is cut off must be noticed.
 _DEFAULT_PARAMETERS = {
     "application_name": "attendant",
@@ -61,6 +64,7 @@ _TYPE = re.compile(rf"\b({'|'.join(map(re.escape, _TYPES))})\b")
 
 class PostgresqlConnection(Connection):
     SKIP_LOCKED = "FOR UPDATE SKIP LOCKED"
+    IS_LISTED = "IN (SELECT json_array_elements_text(CAST(? AS JSON)))"
 
     def __init__(self, connection: "psycopg.Connection[Row]") -> None:
         self._connection = connection
@@ -76,6 +80,24 @@ class PostgresqlConnection(Connection):
             cursor.executemany(_with_placeholders(statement), rows)
             return cursor.rowcount
 
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy,
+        ):
+            for row in rows:
+                copy.write_row(row)
+
+    def analyze(self, *tables: str) -> None:
+        self._connection.execute("SET statement_timeout = 0")
+        try:
+            # VACUUM, too: scans of an index alone need it.
+            self._connection.execute(f"VACUUM (ANALYZE, SKIP_LOCKED) {', '.join(tables)}")
+        finally:
+            self._connection.execute(_SETTINGS)
+
     @contextmanager
     def transaction(self, lock: str = "") -> Iterator[None]:
         with self._connection.transaction():
@@ -86,6 +108,13 @@ class PostgresqlConnection(Connection):
     def time(self) -> float:
         [row] = self.rows("SELECT CAST(extract(epoch FROM clock_timestamp()) AS FLOAT) AS now")
         return float(row["now"])
+
+    def continue_numbers(self, table: str, column: str) -> None:
+        self.rows(
+            f"SELECT setval(pg_get_serial_sequence(?, ?), coalesce(max({column}), 0) + 1, false)"
+            f" FROM {table}",
+            (table, column),
+        )
 
     def create_tables(self, script: str) -> None:
         self._connection.execute(_TYPE.sub(lambda match: _TYPES[match[0]], script))
@@ -102,11 +131,14 @@ class PostgresqlServer:
         parameters = _parameters(url)
         self.name = _name(parameters)
         self._parameters: dict[str, Any] = {**_DEFAULT_PARAMETERS, **parameters}
-        self._paused_until = 0.0
+        self._lock = threading.Lock()
+        self._is_away = False
+        self._next_attempt = 0.0
         self._has_namespace = False
         self._file_slots = threading.Semaphore(_NUM_FILES_AT_ONCE)
         self.executor = ThreadPoolExecutor(_NUM_THREADS, "database")
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
+            connection_class=WatchedConnection,
             kwargs={**self._parameters, "autocommit": True, "row_factory": dict_row},
             min_size=0,
             max_size=_NUM_THREADS + _NUM_FILES_AT_ONCE,
@@ -120,17 +152,26 @@ class PostgresqlServer:
 
     @contextmanager
     def connection(self) -> Iterator[PostgresqlConnection]:
-        """Yield a connection. Raises StorageError, also for errors of the database in the block."""
+        """Yield a connection. Raises StorageError, also for errors of the database in the block.
+
+        While the server is away one caller at a time tries to use it, once a second, and all others
+        fail at once: requests that wait one after the other would be answered much too late.
+        """
+        self._begin_attempt()
         try:
-            self._open()
+            self._pool.open()
             with self._pool.connection(_WAIT_SECONDS) as connection:
+                self._is_away = False
                 if not self._has_namespace:
                     _make_namespace(PostgresqlConnection(connection))
                     self._has_namespace = True
                 yield PostgresqlConnection(connection)
         except PoolTimeout:
-            self._paused_until = time.monotonic() + _PAUSE_SECONDS
+            self._pause()
             raise self._error(self._reason()) from None
+        except ServerIsSilent as error:
+            self._pause()
+            raise self._error(_sentence(error)) from error
         except psycopg.errors.UndefinedTable as error:
             raise self._error(f"{_sentence(error)}; restart the server to make it") from error
         except (psycopg.Error, SchemaError) as error:
@@ -144,6 +185,11 @@ class PostgresqlServer:
         with self._file_slots, self.connection() as connection:
             yield connection
 
+    def is_reachable(self) -> bool:
+        """Return whether a server answers that is not just starting, whatever it answers."""
+        conninfo = make_conninfo(**self._parameters)
+        return pq.PGconn.ping(conninfo.encode()) == pq.Ping.OK
+
     def check(self) -> None:
         """Raise StorageError if the database cannot be reached, read or written."""
         with self.connection() as connection, connection.transaction():
@@ -153,17 +199,32 @@ class PostgresqlServer:
             if connection.row(privileges) is None:
                 raise SchemaError("its schema attendant belongs to another user")
 
+    def is_in_use(self) -> bool:
+        """Return whether other processes are connected under the name of this one."""
+        query = (
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = current_setting('application_name')"
+            " AND pid <> pg_backend_pid()"
+        )
+        with self.connection() as connection:
+            return connection.row(query) is not None
+
     def close(self) -> None:
         self.executor.shutdown()
         self._pool.close()
 
-    def _open(self) -> None:
-        """Open the pool. Raises StorageError at once for a moment after the server was away: many
-        requests that wait one after the other would be answered much too late.
-        """
-        if time.monotonic() < self._paused_until:
-            raise self._error("cannot be reached")
-        self._pool.open()
+    def _begin_attempt(self) -> None:
+        """Raise StorageError while the server is away, unless it is time for another attempt."""
+        with self._lock:
+            if self._is_away:
+                if time.monotonic() < self._next_attempt:
+                    raise self._error("cannot be reached")
+                self._next_attempt = time.monotonic() + _ATTEMPT_SECONDS
+
+    def _pause(self) -> None:
+        with self._lock:
+            self._is_away = True
+            self._next_attempt = time.monotonic() + _PAUSE_SECONDS
 
     def _reason(self) -> str:
         """Return why there is no connection: the pool does not tell."""
@@ -219,6 +280,9 @@ def _name(parameters: Mapping[str, Any]) -> str:
 
 def _configure(connection: "psycopg.Connection[Row]") -> None:
     connection.execute(_SETTINGS)
+    # By default a number has the smallest type that holds it: a statement would be prepared once
+    # for every combination of sizes.
+    connection.adapters.register_dumper(int, Int8Dumper)
 
 
 def _make_namespace(connection: PostgresqlConnection) -> None:

@@ -1,8 +1,11 @@
 """The state of servers in a PostgreSQL database."""
 
+from collections.abc import Iterable
+
 from serving.storage.database import Database
 from serving.storage.files import FileStore
 from serving.storage.postgresql import PostgresqlDatabase, PostgresqlServer
+from serving.storage.postgresql_files import SCHEMA as FILES_SCHEMA
 from serving.storage.postgresql_files import DatabaseFiles
 from serving.storage.schema import Schema
 from serving.storage.state import State
@@ -22,8 +25,16 @@ class PostgresqlState(State):
     def files(self, name: str) -> FileStore:
         return DatabaseFiles(self._server, name)
 
-    def check(self) -> None:
+    def is_reachable(self) -> bool:
+        return self._server.is_reachable()
+
+    def check(self, schemas: Iterable[Schema] = ()) -> None:
         self._server.check()
+        for schema in (*schemas, FILES_SCHEMA):
+            self.database(schema).run_blocking(lambda connection: None)
+
+    def is_in_use(self) -> bool:
+        return self._server.is_in_use()
 
     def close(self) -> None:
         self._server.close()

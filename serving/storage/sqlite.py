@@ -133,6 +133,7 @@ class SqliteConnection(Connection):
     """A connection to a file. Any thread may use it, one at a time."""
 
     SKIP_LOCKED = ""  # a transaction locks the whole database
+    IS_LISTED = "IN (SELECT value FROM json_each(?))"
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(
@@ -142,6 +143,8 @@ class SqliteConnection(Connection):
             check_same_thread=False,
         )
         self._connection.row_factory = _dictionary
+        # SQLite itself has it since 3.43.
+        self._connection.create_function("octet_length", 1, _num_bytes, deterministic=True)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("PRAGMA foreign_keys = ON")
@@ -156,6 +159,16 @@ class SqliteConnection(Connection):
 
     def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         return self._connection.executemany(statement, rows).rowcount
+
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        places = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"
+        self._connection.executemany(statement, rows)
+
+    def analyze(self, *tables: str) -> None:
+        pass  # SQLite chooses the plans without statistics
 
     @contextmanager
     def transaction(self, lock: str = "") -> Iterator[None]:
@@ -174,6 +187,9 @@ class SqliteConnection(Connection):
     def create_tables(self, script: str) -> None:
         for statement in _statements(script):
             self._connection.execute(statement)
+
+    def continue_numbers(self, table: str, column: str) -> None:
+        pass  # SQLite always does
 
     def close(self) -> None:
         self._connection.close()
@@ -206,16 +222,50 @@ class SqliteDatabase(Database):
         except (sqlite3.DatabaseError, SchemaError) as error:
             raise StorageError(self._folder, error) from error
 
+    def close(self) -> None:
+        """Finish what was started, and close the file."""
+        self._executor.shutdown()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
     def _open(self) -> SqliteConnection:
         make_folder(self._folder)
         with _folder_lock(self._folder):
-            connection = SqliteConnection(self._folder / f"{self._schema.name}.sqlite3")
+            connection = SqliteConnection(sqlite_path(self._folder, self._schema))
             try:
                 migrate(connection, self._schema)
             except BaseException:
                 connection.close()
                 raise
         return connection
+
+
+def is_open_elsewhere(path: Path) -> bool:
+    """Return whether another connection to a file is open. Raises StorageError."""
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        # In WAL mode every connection holds a shared lock for as long as it is open.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            return True
+        raise StorageError(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise StorageError(path, error) from error
+    finally:
+        connection.close()
+    return False
+
+
+def sqlite_path(folder: Path, schema: Schema) -> Path:
+    return folder / f"{schema.name}.sqlite3"
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode())
 
 
 def _dictionary(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Row:

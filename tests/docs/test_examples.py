@@ -42,6 +42,7 @@ BODIES = {endpoint.protocol.prefix + endpoint.path: endpoint.body for endpoint i
 JSON_REQUEST = re.compile(
     r"localhost:8000(/\S*) -H 'Content-Type: application/json' \\\n\s+-d '(.*)'"
 )
+APPLIED = "kubectl apply -f - <<'END'"
 MENTIONS = (click.MissingParameter, click.BadOptionUsage)
 
 
@@ -153,10 +154,10 @@ def test_python_in_helps_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    "example", [example for example in examples_in("sh") if "<<'END'" in example.values[0].text]
+    "example", [example for example in examples_in("sh") if APPLIED in example.values[0].text]
 )
 def test_manifests_in_shell_are_those_of_kubernetes(example: Example) -> None:
-    [manifests] = re.findall(r"<<'END'\n(.*?)^END$", example.text, re.DOTALL | re.MULTILINE)
+    [manifests] = re.findall(rf"{APPLIED}\n(.*?)^END$", example.text, re.DOTALL | re.MULTILINE)
     for manifest in yaml.safe_load_all(manifests):
         check(manifest)
 

@@ -40,6 +40,10 @@ NOT_RUN = {
     r"bench-compare|bench\.peers|race/": "needs other engines",
     r"--find-capacity": "measures for minutes",
     r"^lm_eval|^guidellm": "needs other programs",
+    r"postgres|/etc/|^apt-get|^systemctl|^pg_ctlcluster|--host 0\.0\.0\.0|://(?:one|front):": (
+        "changes a machine: tests/serving/deployments/test_three_machines.py runs it on hosts"
+    ),
+    r"ray\.env|ray start": "needs several machines",
     r" [A-Z_]{4,}(?: |$)": "has a placeholder: BUNDLE, CHECKPOINT",
 }
 # What is changed in the others: nothing but how long they take, and where the server is.

@@ -42,7 +42,7 @@ def main(minutes: float, clients: int, kill_every: float, seed: int, output: Pat
             int8_bundle("llama-en", "llama", folder),
             encoder_bundle("embedder", folder),
         ]
-        config = {"state_dir": str(folder / "state"), "groups": [{"bundles": bundles}]}
+        config = {"state": str(folder / "state"), "groups": [{"bundles": bundles}]}
         pids: list[int] = []
         with served_with_console(config, folder, pids) as (url, _):
             soak = asyncio.run(_soak(url, pids[0], 60 * minutes, clients, kill_every, seed))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
+from serving.access.rates import Rates
 from serving.api.http.authentication import Authenticator
 from serving.api.http.middleware import RequestsInProgress
 from serving.glossaries.store import GlossaryStore
@@ -19,8 +20,7 @@ from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
-from serving.storage.opening import open_state
-from serving.storage.sqlite import default_state_dir
+from serving.storage.opening import default_state_folder, open_state
 from serving.storage.state import State
 from serving.text.language_identification import LanguageIdentifier
 from serving.translation_memory.store import TranslationMemories
@@ -56,6 +56,10 @@ async def _no_readings() -> list[Reading]:
     return []
 
 
+def _open_default_state() -> State:
+    return open_state(default_state_folder())
+
+
 @dataclass(frozen=True)
 class Services:
     """The parts of a server.
@@ -66,7 +70,7 @@ class Services:
     operators: None if nobody may load or unload models.
     tracing: None if no spans are exported.
     max_wait_seconds: longest time that a request may wait to be read; None is no limit.
-    state_dir: the folder for jobs, glossaries and quotas.
+    state: where jobs, glossaries, translation memories and quotas are stored.
     recent_metrics: returns readings of the last two minutes, oldest first, see `charted`.
     in_progress: the requests that are ended with the server.
     """
@@ -81,7 +85,7 @@ class Services:
     write_access: Callable[[str], None] | None = None
     operators: Operators | None = None
     tracing: Tracing | None = None
-    state_dir: Path = field(default_factory=default_state_dir)
+    state: State = field(default_factory=_open_default_state)
     identifier: LanguageIdentifier = field(default_factory=LanguageIdentifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
     max_wait_seconds: float | None = None
@@ -90,7 +94,7 @@ class Services:
 
     @cached_property
     def authenticator(self) -> Authenticator | None:
-        return None if self.keys is None else Authenticator(self.keys)
+        return None if self.keys is None else Authenticator(self.keys, self.rates)
 
     @property
     def max_body_bytes(self) -> int:
@@ -98,12 +102,8 @@ class Services:
         return self.limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
 
     @cached_property
-    def state(self) -> State:
-        return open_state(self.state_dir)
-
-    @cached_property
     def jobs(self) -> JobQueue:
-        return JobQueue(self.state_dir)
+        return JobQueue(self.state)
 
     @cached_property
     def documents(self) -> Documents:
@@ -111,11 +111,15 @@ class Services:
 
     @cached_property
     def memories(self) -> TranslationMemories:
-        return TranslationMemories(self.state_dir)
+        return TranslationMemories(self.state)
 
     @cached_property
     def memory_imports(self) -> MemoryImports:
         return MemoryImports(self.jobs, self.memories, self.document_limits)
+
+    @cached_property
+    def rates(self) -> Rates:
+        return Rates(self.state)
 
     @cached_property
     def quota(self) -> Quota:
@@ -123,4 +127,4 @@ class Services:
 
     @cached_property
     def glossaries(self) -> GlossaryStore:
-        return GlossaryStore(self.state_dir)
+        return GlossaryStore(self.state)

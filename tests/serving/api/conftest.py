@@ -65,8 +65,8 @@ async def made_world(
     access: further fields of Services. others: further models.
     """
     limits = TextLimits(max_characters=1000, max_segments=20)
-    state_dir = (access or {}).get("state_dir")
-    memories = TranslationMemories(state_dir) if state_dir else None
+    state = (access or {}).get("state")
+    memories = TranslationMemories(state) if state else None
     translator, translator_engine = shouting_translator(
         tokenizer, max_segments=limits.max_segments, memories=memories, **options
     )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from serving.access.key_ring import KEY_VARIABLE, KeyRing
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.served import free_port
 from tests.serving.api.conftest import made_world
@@ -24,7 +25,7 @@ NAME = "generated_client"
 
 @pytest.fixture
 async def url(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[str]:
-    access = {"keys": KEYS, "state_dir": tmp_path / "state"}
+    access = {"keys": KEYS, "state": open_state(tmp_path / "state")}
     async with made_world(tokenizer, access=access) as world:
         with listening(world.app, free_port()) as url:
             yield url

@@ -8,6 +8,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from serving.access.key_ring import KEY_VARIABLE, KeyRing
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -21,7 +22,7 @@ Ask = Callable[..., Any]
 @pytest.fixture
 async def ask(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[Ask]:
     """Ask a server that wants a key; returns the JSON of an answer of the expected status."""
-    access = {"keys": KeyRing(None, {KEY_VARIABLE: KEY}), "state_dir": tmp_path}
+    access = {"keys": KeyRing(None, {KEY_VARIABLE: KEY}), "state": open_state(tmp_path)}
     async with made_world(tokenizer, access=access) as world:
 
         async def ask(method: str, path: str, status: int = 200, **sent: Any) -> Any:

@@ -14,6 +14,7 @@ from libretranslatepy import LibreTranslateAPI
 
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
@@ -34,7 +35,7 @@ async def desk(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
         tmp_path / "keys.json",
         (KeyEntry(name="ann", sha256=hash_key("secret"), characters_per_month=1_000),),
     )
-    access = {"state_dir": tmp_path, "keys": KeyRing(tmp_path / "keys.json", {})}
+    access = {"state": open_state(tmp_path), "keys": KeyRing(tmp_path / "keys.json", {})}
     async with (
         made_world(tokenizer, access=access) as world,
         world.app.router.lifespan_context(world.app),
@@ -346,7 +347,7 @@ def test_the_official_clients(tokenizer: Tokenizer, tmp_path: Path) -> None:
     @asynccontextmanager
     async def app() -> AsyncIterator[FastAPI]:
         async with (
-            made_world(tokenizer, access={"state_dir": tmp_path}) as world,
+            made_world(tokenizer, access={"state": open_state(tmp_path)}) as world,
             world.app.router.lifespan_context(world.app),
         ):
             yield world.app

@@ -12,6 +12,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from serving.access.key_ring import KEY_VARIABLE, KeyRing
+from serving.storage.opening import open_state
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
 from tests.serving.pipelines.fakes import byte_tokenizer
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where an application listens that asks for a key."""
     folder = tmp_path_factory.mktemp("mcp")
-    access = {"keys": KeyRing(None, {KEY_VARIABLE: "secret"}), "state_dir": folder}
+    access = {"keys": KeyRing(None, {KEY_VARIABLE: "secret"}), "state": open_state(folder)}
 
     @asynccontextmanager
     async def app() -> AsyncIterator[FastAPI]:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from serving.access.key_ring import KEY_VARIABLE, KeyRing
 from serving.commands.memory import memory
+from serving.storage.opening import open_state
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
@@ -24,7 +25,7 @@ UNITS = [
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("memory")
-    access = {"keys": KeyRing(None, {KEY_VARIABLE: "secret"}), "state_dir": folder}
+    access = {"keys": KeyRing(None, {KEY_VARIABLE: "secret"}), "state": open_state(folder)}
 
     @asynccontextmanager
     async def app() -> AsyncIterator[FastAPI]:

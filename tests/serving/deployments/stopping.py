@@ -178,7 +178,7 @@ class Server:
         groups = [
             {"name": bundle.name, "bundles": [bundle], "cpus_per_replica": 1} for bundle in bundles
         ]
-        addresses = {"port": port, "operations_port": operations, "state_dir": folder / "state"}
+        addresses = {"port": port, "operations_port": operations, "state": str(folder / "state")}
         path = folder / "server.yaml"
         settings = {**addresses, "drain_seconds": 1, "groups": groups}
         path.write_text(json.dumps(settings, default=str))

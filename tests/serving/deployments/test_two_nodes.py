@@ -1,5 +1,6 @@
-"""A cluster of two nodes with a replica on each: the same bytes from both, a node that dies and
-comes back under load, and a cable that is cut and healed: `pytest -m cluster`, as root.
+"""A cluster of two nodes with a replica on each: the same bytes from both; a node and the head that
+lose their power under load and come back, and a cable that is cut and mended. `pytest -m cluster`,
+as root.
 """
 
 import re
@@ -8,31 +9,33 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 import yaml
 
-from export.bundling.writer import export_checkpoint
 from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
-from tests.served import SHIPPED, eventually, int8_bundle
+from tests.cache import export_cached
+from tests.served import SHIPPED, eventually
+from tests.serving.deployments.hosts import MODELS
 from tests.serving.deployments.two_nodes import (
+    DASHBOARD,
+    TOKEN_FILE,
     Cluster,
-    can_make_nodes,
-    each_has_a_replica,
+    can_run_cluster,
     two_nodes,
 )
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not can_make_nodes(), reason="needs root and network namespaces"),
+    pytest.mark.skipif(not can_run_cluster(), reason="needs root, namespaces and redis-server"),
 ]
 
-DASHBOARD = "http://127.0.0.1:8265"
+NAMES = ("transformer-en-fr", "llama-en")
 TRANSLATE = {"source": "en", "target": "fr"}
 TEXTS = ["A dog runs.", "Two men are talking on the street.", "A woman in a red coat is reading."]
 WRITER = {"model": "llama-en", "prompt": "It was"}
@@ -49,47 +52,42 @@ NUM_CLIENTS = 8
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("models")
-    names = ("transformer-en-fr", "llama-en")
-    return [int8_bundle(name, name.partition("-")[0], folder) for name in names]
-
-
-@pytest.fixture(scope="module")
-def cluster(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with two_nodes(tmp_path_factory.mktemp("c")) as cluster:
-        told = apply(cluster, group(bundles, replicas=2))
-        assert told.endswith("translators: running"), told
-        assert each_has_a_replica(cluster, 60)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    models = tmp_path_factory.mktemp("models")
+    for name in NAMES:
+        checkpoint = load_checkpoint(SHIPPED / name)
+        export_cached(checkpoint, models / "int8" / name, Precision.INT8)
+        export_cached(checkpoint, models / "fp32" / name, Precision.FP32)
+    with two_nodes(tmp_path_factory.mktemp("c"), models) as cluster:
+        report = apply(cluster, group("int8", replicas=2))
+        assert report.endswith("translators: running"), report
+        assert cluster.has_a_replica_on_each(60)
         yield cluster
 
 
-def group(bundles: list[Path], **more: Any) -> dict[str, Any]:
+def group(precision: str, **changes: Any) -> dict[str, Any]:
     common = {"name": "translators", "device": "cpu", "cpus_per_replica": 1}
-    return {**common, "bundles": [str(bundle) for bundle in bundles], **more}
+    return {**common, "bundles": [str(MODELS / precision / name) for name in NAMES], **changes}
 
 
 def apply(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()) -> str:
-    """Return what `attendant deploy apply` tells, its last line last."""
-    path = cluster.head.folder / "server.yaml"
-    path.write_text(yaml.safe_dump({"port": 8000, "groups": [*groups]}))
-    token = ["--token-file", str(cluster.token_file)]
-
-    def applied() -> str:
-        done = cluster.head.attendant(
-            "deploy", "apply", DASHBOARD, "-c", str(path), *token, *options
-        )
-        return (done.stdout + done.stderr).strip()
-
-    told = [applied()]
+    """Return what `attendant deploy apply` writes, once the dashboard can be reached."""
+    reports: list[str] = []
 
     def reaches_the_dashboard() -> bool:
-        if "Connection refused" in told[-1]:
-            told.append(applied())
-        return "Connection refused" not in told[-1]
+        reports.append(apply_once(cluster, *groups, options=options))
+        return not reports[-1].endswith(("Connection refused", "without response"))
 
-    assert eventually(reaches_the_dashboard, 60)
-    return told[-1]
+    assert eventually(reaches_the_dashboard, 180), reports[-1]
+    return reports[-1]
+
+
+def apply_once(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()) -> str:
+    configuration = yaml.safe_dump({"port": 8000, "groups": [*groups]})
+    (cluster.client.folder / "srv" / "server.yaml").write_text(configuration)
+    words = ("-c", "/srv/server.yaml", "--token-file", TOKEN_FILE, *options)
+    done = cluster.client.attendant("deploy", "apply", DASHBOARD, *words)
+    return (done.stdout + done.stderr).strip()
 
 
 def bytes_of(url: str) -> list[bytes]:
@@ -103,93 +101,107 @@ def content_of(answer: httpx.Response) -> bytes:
 
 
 def test_each_replica_answers_with_the_same_bytes(cluster: Cluster) -> None:
-    (first,), (second,) = (node.replica_urls() for node in cluster.nodes)
-    with cluster.head.clients(2) as pool:
-        here, there = pool.map(bytes_of, (first, second))
-    assert here == there
-    assert len({*here}) == len(ASKED)
+    (first,), (second,) = (node.replica_urls(cluster.client) for node in cluster.nodes)
+    with cluster.client.clients(2) as pool:
+        of_head, of_worker = pool.map(bytes_of, (first, second))
+    assert of_head == of_worker
+    assert len({*of_head}) == len(ASKED)
 
 
 def test_smoke(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        done = node.attendant("deploy", "smoke", node.url)
+        done = cluster.client.attendant("deploy", "smoke", node.url)
         assert done.returncode == 0, done.stdout
 
 
-def test_bundles_change_and_change_back_under_load(
-    cluster: Cluster, bundles: list[Path], tmp_path: Path
-) -> None:
+def test_bundles_change_and_change_back_under_load(cluster: Cluster) -> None:
     """No request fails; a fingerprint has always the same bytes, the old one those of before."""
-    newer = [tmp_path / bundle.name for bundle in bundles]
-    for path in newer:
-        export_checkpoint(load_checkpoint(SHIPPED / path.name), path, Precision.FP32)
     is_over: list[bool] = []
-    with cluster.head.clients(4) as pool:
+    with cluster.client.clients(4) as pool:
         urls = [node.url for node in cluster.nodes] * 2
         answers = [pool.submit(keep_asking, url, is_over) for url in urls]
         try:
             time.sleep(2)
-            for wanted in (newer, bundles):
+            for precision in ("fp32", "int8"):
                 # There is no room for a third replica beside the two.
-                told = apply(cluster, group(wanted, replicas=2), options=["--in-place"])
-                assert told.endswith("translators: running"), told
+                report = apply(cluster, group(precision, replicas=2), options=["--in-place"])
+                assert report.endswith("translators: running"), report
                 time.sleep(5)
         finally:
             is_over.append(True)
-    found = [pair for answer in answers for pair in answer.result()]
-    print(Counter(fingerprint for fingerprint, _ in found))
-    assert len({*found}) == len({fingerprint for fingerprint, _ in found}) == 2
+    pairs = [pair for answer in answers for pair in answer.result()]
+    print(Counter(fingerprint for fingerprint, _ in pairs))
+    assert len({*pairs}) == len({fingerprint for fingerprint, _ in pairs}) == 2
     for answer in answers:
         assert answer.result()[0] == answer.result()[-1]
     test_each_replica_answers_with_the_same_bytes(cluster)
 
 
 def keep_asking(url: str, is_over: list[bool]) -> list[tuple[str, bytes]]:
-    """Fingerprints, and what was said with them. An answer that is no 200 raises."""
+    """Return fingerprints with the bytes of their answers. Raise for an answer that is no 200."""
     body = {**WRITER, "temperature": 0, "logprobs": 1, "max_tokens": 12}
-    found = []
+    pairs = []
     while not is_over:
         answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
         content = content_of(answer)
-        found.append((answer.json()["system_fingerprint"], content))
-    return found
+        pairs.append((answer.json()["system_fingerprint"], content))
+    return pairs
 
 
-def test_a_node_dies_under_load_and_comes_back(cluster: Cluster) -> None:
-    with load(cluster) as answers:
-        cluster.worker.kill_raylet()
-        assert eventually(cluster.worker.has_ended, 30)
+def test_a_node_loses_its_power_under_load_and_comes_back(cluster: Cluster) -> None:
+    with load(cluster, cluster.head.url) as answers:
+        cluster.worker.host.cut_power()
         time.sleep(10)
     assert all_have_ended(answers)
-    with cluster.head.clients(1) as pool:
+    with cluster.client.clients(1) as pool:
         assert pool.submit(write, cluster.head.url, 0).result() == "200"
 
-    cluster.worker.clear()
+    cluster.worker.host.boot()
     cluster.start_worker()
-    assert each_has_a_replica(cluster, 120)
+    assert cluster.has_a_replica_on_each(180)
     test_each_replica_answers_with_the_same_bytes(cluster)
 
 
-def test_a_cable_is_cut_and_healed_under_load(cluster: Cluster) -> None:
-    with load(cluster) as answers:
-        cluster.cable("down")
+def test_a_cable_is_cut_and_mended_under_load(cluster: Cluster) -> None:
+    with load(cluster, cluster.head.url) as answers:
+        cluster.worker.host.cut_cable()
         time.sleep(8)
-        cluster.cable("up")
+        cluster.worker.host.mend_cable()
         time.sleep(5)
     assert all_have_ended(answers)
-    assert each_has_a_replica(cluster, 120)
+    assert cluster.has_a_replica_on_each(120)
     test_each_replica_answers_with_the_same_bytes(cluster)
+
+
+def test_the_head_loses_its_power_under_load_and_comes_back(cluster: Cluster) -> None:
+    """The other node answers meanwhile, and its replica is the same process after that."""
+    replicas = cluster.worker.replica_pids()
+    with load(cluster, cluster.worker.url) as answers:
+        cluster.head.host.cut_power()
+        time.sleep(20)
+    assert all_have_ended(answers)
+    report = apply_once(cluster, group("int8", replicas=2))
+    assert report.endswith("No route to host"), report
+    with cluster.client.clients(NUM_CLIENTS) as pool:
+        kinds = [*pool.map(partial(write, cluster.worker.url), range(2 * NUM_CLIENTS))]
+    assert kinds == ["200"] * len(kinds)
+
+    cluster.head.host.boot()
+    cluster.start_head()
+    assert cluster.has_a_replica_on_each(240)
+    assert cluster.worker.replica_pids() == replicas
+    test_each_replica_answers_with_the_same_bytes(cluster)
+    report = apply(cluster, group("int8", replicas=2))
+    assert report.endswith("translators: running"), report
+    assert cluster.worker.replica_pids() == replicas
 
 
 @contextmanager
-def load(cluster: Cluster) -> Iterator["list[Future[list[str]]]"]:
+def load(cluster: Cluster, url: str) -> Iterator["list[Future[list[str]]]"]:
     """Keep both replicas busy for as long as the block runs."""
     is_over: list[bool] = []
-    with cluster.head.clients(NUM_CLIENTS) as pool:
-        answers = [
-            pool.submit(keep_writing, cluster.head.url, number, is_over)
-            for number in range(NUM_CLIENTS)
-        ]
+    with cluster.client.clients(NUM_CLIENTS) as pool:
+        answers = [pool.submit(keep_writing, url, number, is_over) for number in range(NUM_CLIENTS)]
         try:
             time.sleep(2)
             yield answers
@@ -197,16 +209,16 @@ def load(cluster: Cluster) -> Iterator["list[Future[list[str]]]"]:
             is_over.append(True)
 
 
-def keep_writing(url: str, number: int, is_over: list[bool]) -> list[str]:
+def keep_writing(url: str, seed: int, is_over: list[bool]) -> list[str]:
     kinds = []
     while not is_over:
-        kinds.append(write(url, number))
+        kinds.append(write(url, seed))
         time.sleep(0.05)
     return kinds
 
 
 def write(url: str, seed: int) -> str:
-    """How a request ended; one that does not end raises.
+    """Return how a request ended. Raise for one that does not end.
 
     Errors are those of Ray's own HAProxy: a plain 500, or a connection that it closes.
     """

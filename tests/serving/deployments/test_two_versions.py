@@ -56,7 +56,8 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "serving.cli", "serve", "--config", str(path)],
             cwd=code,
-            env={**os.environ, "PYTHONPATH": str(code)},
+            # The state by what all versions read: what the option is called has changed.
+            env={**os.environ, "PYTHONPATH": str(code), "XDG_STATE_HOME": str(folder)},
             text=True,
             stderr=subprocess.PIPE,
             process_group=0,
@@ -82,7 +83,7 @@ def started(tmp_path: Path) -> Iterator[Callable[[Path], Server]]:
     """Starts servers with one configuration, and so one state folder."""
     bundle = int8_bundle("translator", "transformer", tmp_path)
     group = {"bundles": [bundle], "cpus_per_replica": 1, "engines": 1, "threads": 1}
-    config = {"groups": [{"name": "only", **group}], "state_dir": tmp_path / "state"}
+    config = {"groups": [{"name": "only", **group}]}
     servers: list[Server] = []
 
     def start(code: Path) -> Server:

@@ -123,6 +123,38 @@ def test_one_that_stops_is_noticed_at_once_and_used_again_once_it_is_back() -> N
         state.close()
 
 
+def test_one_that_hangs_is_noticed_and_used_again_once_it_goes_on() -> None:
+    with running_postgresql() as server:
+        state = open_state(server.create_database())
+        database = state.database(COUNTS)
+        database.run_blocking(add, "a", 1)
+        statement = database.start(lambda connection: connection.rows("SELECT pg_sleep(1)"))
+        time.sleep(0.2)
+
+        server.pause()
+        try:
+            started = time.monotonic()
+            with ThreadPoolExecutor(20) as pool:
+                errors = list(pool.map(lambda _: error_of(database.run_blocking), range(60)))
+            assert time.monotonic() - started < 15
+            assert all(errors)
+            assert "the server does not answer" in str(statement.exception())
+        finally:
+            server.resume()
+        deadline = time.monotonic() + 20
+        while error_of(database.run_blocking) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert database.run_blocking(counts) == {"a": 1}
+        state.close()
+
+
+def test_a_slow_statement_of_a_server_that_answers_goes_on(database_url: str) -> None:
+    state = open_state(database_url)
+    database = state.database(COUNTS)
+    database.run_blocking(lambda connection: connection.rows("SELECT pg_sleep(4)"))
+    state.close()
+
+
 def error_of(run: Callable[..., object]) -> str:
     try:
         run(counts)

@@ -18,6 +18,7 @@ from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.jobs.documents import Handle
 from serving.server_config import DocumentLimits
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
@@ -28,7 +29,7 @@ FIELDS = {"source_lang": "EN", "target_lang": "FR"}
 
 @pytest.fixture
 def access(tmp_path: Path) -> dict[str, Any]:
-    return {"state_dir": tmp_path, "document_limits": DocumentLimits(max_characters=1000)}
+    return {"state": open_state(tmp_path), "document_limits": DocumentLimits(max_characters=1000)}
 
 
 @pytest.fixture
@@ -101,6 +102,7 @@ async def test_a_document_that_was_not_sent_whole_can_be_fetched_again(desk: Wor
     taken_result = await documents.take_result(document_handle, "")
 
     meanwhile = await result(desk, handle)
+    taken_result.file.close()
     await taken_result.mark_interrupted()
     fetched = await result(desk, handle)
 

@@ -11,6 +11,7 @@ import pytest
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.glossaries import store as glossaries
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -23,7 +24,7 @@ V3 = {"name": "animals", "dictionaries": [{**PAIR, "entries": "dog\tchien"}]}
 @pytest.fixture
 async def stateful(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
     """A world with a state of its own."""
-    async with made_world(tokenizer, access={"state_dir": tmp_path}) as world:
+    async with made_world(tokenizer, access={"state": open_state(tmp_path)}) as world:
         yield world
 
 
@@ -188,7 +189,7 @@ async def test_parts_of_a_glossary_are_too_much_together(
 async def test_a_glossary_belongs_to_its_key(tokenizer: Tokenizer, tmp_path: Path) -> None:
     keys = tuple(KeyEntry(name=name, sha256=hash_key(name)) for name in ("alice", "bob"))
     write_keys(tmp_path / "keys.json", keys)
-    access = {"keys": KeyRing(tmp_path / "keys.json", {}), "state_dir": tmp_path}
+    access = {"keys": KeyRing(tmp_path / "keys.json", {}), "state": open_state(tmp_path)}
     async with made_world(tokenizer, access=access) as world:
         assert status_and_message(await world.client.get("/v3/glossaries"))[0] == 403
         world.client.headers["Authorization"] = "DeepL-Auth-Key alice"

@@ -15,6 +15,7 @@ from serving.access.key_ring import KeyRing
 from serving.jobs.memory_imports import MemoryImportData
 from serving.jobs.table import JobState, QueuedJob
 from serving.server_config import DocumentLimits
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -31,7 +32,9 @@ async def stateful(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]
     """A server that works on imports."""
     limits = DocumentLimits(memory_mib=1)
     async with (
-        made_world(tokenizer, access={"state_dir": tmp_path, "document_limits": limits}) as world,
+        made_world(
+            tokenizer, access={"state": open_state(tmp_path), "document_limits": limits}
+        ) as world,
         world.app.router.lifespan_context(world.app),
     ):
         yield world
@@ -207,7 +210,9 @@ async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -
     keys = KeyRing(tmp_path / "keys.json", {})
     ann, bob = ({"Authorization": f"DeepL-Auth-Key {name}"} for name in ("ann", "bob"))
     async with (
-        made_world(tokenizer, access={"state_dir": tmp_path / "state", "keys": keys}) as world,
+        made_world(
+            tokenizer, access={"state": open_state(tmp_path / "state"), "keys": keys}
+        ) as world,
         world.app.router.lifespan_context(world.app),
     ):
         result = await import_file(world, **ann)

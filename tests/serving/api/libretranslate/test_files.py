@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from serving.server_config import DocumentLimits
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -24,7 +25,7 @@ NO_ARCHIVE = "file: is damaged, or not what its name says: it is no whole ZIP ar
 async def desk(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
     """A server that works on documents."""
     limits = DocumentLimits(max_mib=1, max_characters=1000)
-    access = {"state_dir": tmp_path, "document_limits": limits}
+    access = {"state": open_state(tmp_path), "document_limits": limits}
     async with (
         made_world(tokenizer, access=access) as world,
         world.app.router.lifespan_context(world.app),

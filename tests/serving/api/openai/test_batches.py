@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from serving.errors import Overloaded
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -19,7 +20,7 @@ from tests.serving.api.world import World
 async def batch_world(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
     """Its state is its own, and its worker runs."""
     async with (
-        made_world(tokenizer, access={"state_dir": tmp_path}) as world,
+        made_world(tokenizer, access={"state": open_state(tmp_path)}) as world,
         world.app.router.lifespan_context(world.app),
     ):
         yield world

@@ -9,6 +9,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.remote.webelement import WebElement
 
 from serving.access.key_ring import KEY_VARIABLE, KeyRing
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.served import free_port
 from tests.serving.api.conftest import made_world
@@ -19,7 +20,7 @@ pytestmark = needs_browser
 
 @pytest.fixture
 async def docs(driver: Chrome, tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator["DocsPage"]:
-    access = {"keys": KeyRing(None, {KEY_VARIABLE: "secret"}), "state_dir": tmp_path}
+    access = {"keys": KeyRing(None, {KEY_VARIABLE: "secret"}), "state": open_state(tmp_path)}
     async with made_world(tokenizer, access=access) as world:
         with listening(world.app, free_port()) as url:
             yield DocsPage(Page(driver), url)

@@ -19,6 +19,7 @@ from serving.api.openai.classify import Classes
 from serving.api.openai.protocol import EmbeddingList, PairScores, Ranking
 from serving.engine.config import EngineConfig
 from serving.pipelines.loading import LoadedModel, load_model
+from serving.storage.opening import open_state
 from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
 from tests.serving.api.conftest import made_world
@@ -272,7 +273,7 @@ async def test_batches_take_embeddings(
     bundles: list[Path], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     async with (
-        world_of(bundles[:1], tokenizer, state_dir=tmp_path) as world,
+        world_of(bundles[:1], tokenizer, state=open_state(tmp_path)) as world,
         world.app.router.lifespan_context(world.app),
     ):
         http: Any = world.client

@@ -22,6 +22,7 @@ from export.readers.reading import read_model
 from serving.api.openai import batches
 from serving.bundle.manifest import Precision
 from serving.pipelines.completion.images import MAX_PIXELS
+from serving.storage.opening import open_state
 from tests.export.readers.hugging_face.captioners import PROCESSOR, save
 from tests.serving.api.openai.test_batches import lines, results, wait_until_ended
 from tests.serving.api.real_models.applications import client_over
@@ -223,7 +224,7 @@ async def test_a_batch_of_pictures(
     monkeypatch.setattr(batches, "MAX_FILE_MIB", 1)
     urls = [WIDE, "https://example.com/a.png", *(data_url(photo(n)) for n in range(2, 20))]
     content = lines(*({"model": "theirs", **body_of(url)} for url in urls), url=endpoint)
-    async with client_over(folder / "ours", state_dir=tmp_path) as http:
+    async with client_over(folder / "ours", state=open_state(tmp_path)) as http:
         client: Any = http
         api = openai.AsyncOpenAI(base_url="http://attendant/v1", api_key="x", http_client=client)
         with pytest.raises(openai.APIStatusError, match="is too large"):

@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
     config = {
         "groups": [{**group, "max_wait_seconds": 600.0}],
         "access": {"keys": "keys.json"},
-        "state_dir": str(folder / "state"),
+        "state": str(folder / "state"),
     }
     with served_with_console(config, folder) as (url, _):
         yield url, {name: key.strip() for name, key in keys.items()}

@@ -26,7 +26,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def client(tmp_path_factory: pytest.TempPathFactory, disk: Path) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("server")
     bundle = int8_bundle("translator", "transformer", folder)
-    config = {"groups": [{"name": "only", "bundles": [bundle]}], "state_dir": disk / "state"}
+    config = {"groups": [{"name": "only", "bundles": [bundle]}], "state": str(disk / "state")}
     with (
         served_with_console(config, folder) as (url, _),
         httpx.Client(base_url=url, timeout=60) as client,
