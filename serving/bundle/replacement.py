@@ -38,8 +38,8 @@ def restore_replaced_bundle(folder: Path) -> None:
 
 
 def _rename_both(new: Path, old: Path, retired: Path) -> bool:
-    """Rename ``old`` to ``retired``, then ``new`` to ``old``. Return False if another process, which
-    opened the bundle between these two, has given the old one its name back.
+    """Rename ``old`` to ``retired``, then ``new`` to ``old``. Return False if another process has
+    given the old one its name back, because it opened the bundle between these two.
     """
     old.rename(retired)
     try:
