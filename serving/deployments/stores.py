@@ -1,5 +1,8 @@
-"""What a server stores: the schemas of all its databases."""
+"""All that a server stores: the schemas of its tables, and the kinds of its files."""
 
-from serving.storage.schema import Schema
+from serving.access import quota
+from serving.glossaries import store as glossaries
+from serving.jobs import table as jobs
 
-SCHEMAS: tuple[Schema, ...] = ()
+SCHEMAS = (glossaries.SCHEMA, jobs.SCHEMA, quota.SCHEMA)
+FILE_STORES = ("documents", "files", "memory-imports")

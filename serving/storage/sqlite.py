@@ -160,6 +160,16 @@ class SqliteConnection(Connection):
     def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         return self._connection.executemany(statement, rows).rowcount
 
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        places = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"
+        self._connection.executemany(statement, rows)
+
+    def analyze(self, *tables: str) -> None:
+        pass  # SQLite chooses the plans without statistics
+
     @contextmanager
     def transaction(self, lock: str = "") -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -177,6 +187,9 @@ class SqliteConnection(Connection):
     def create_tables(self, script: str) -> None:
         for statement in _statements(script):
             self._connection.execute(statement)
+
+    def continue_numbers(self, table: str, column: str) -> None:
+        pass  # SQLite always does
 
     def close(self) -> None:
         self._connection.close()
@@ -209,6 +222,14 @@ class SqliteDatabase(Database):
         except (sqlite3.DatabaseError, SchemaError) as error:
             raise StorageError(self._folder, error) from error
 
+    def close(self) -> None:
+        """Finish what was started, and close the file."""
+        self._executor.shutdown()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
     def _open(self) -> SqliteConnection:
         make_folder(self._folder)
         with _folder_lock(self._folder):
@@ -219,6 +240,24 @@ class SqliteDatabase(Database):
                 connection.close()
                 raise
         return connection
+
+
+def is_open_elsewhere(path: Path) -> bool:
+    """Return whether another connection to a file is open. Raises StorageError."""
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        # In WAL mode every connection holds a shared lock for as long as it is open.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            return True
+        raise StorageError(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise StorageError(path, error) from error
+    finally:
+        connection.close()
+    return False
 
 
 def sqlite_path(folder: Path, schema: Schema) -> Path:
