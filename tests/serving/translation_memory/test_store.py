@@ -15,6 +15,7 @@ from serving.errors import TranslationMemoryNotFound
 from serving.pipelines.translation.job import MemoryUse
 from serving.storage.database import Connection
 from serving.storage.opening import open_state
+from serving.storage.sqlite import SqliteConnection
 from serving.storage.state import State
 from serving.translation_memory import store
 from serving.translation_memory.similarity import word_ids
@@ -156,6 +157,26 @@ async def test_segments_of_any_length_are_found(state: State) -> None:
         (100, "un"),
         (100, "deux"),
     ]
+
+
+async def test_a_lookup_in_sqlite_reads_a_few_units(tmp_path: Path) -> None:
+    memories = TranslationMemories(open_state(tmp_path))
+    identity = await fill(memories, [unit(f"A dog {number}x.") for number in range(3_000)])
+    num_steps = 0
+
+    def count() -> int:
+        nonlocal num_steps
+        num_steps += 10
+        return 0
+
+    def trace(connection: Connection) -> None:
+        assert isinstance(connection, SqliteConnection)
+        connection._connection.set_progress_handler(count, 10)
+
+    await memories._database.run(trace)
+    for texts in (["A dog 7x."], ["A dog 7x.", "A cat 8x."]):
+        await memories.matches(MemoryUse("", identity, "fr", 100), "en", texts)
+    assert 0 < num_steps < 500
 
 
 async def test_a_filter_goes_over_all_units(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
