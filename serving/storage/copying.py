@@ -20,7 +20,7 @@ from serving.storage.state import State
 FILES_OF = "files of"
 _ROWS_AT_ONCE = 500
 # Called with the number of rows or files that were copied.
-Report = Callable[[int], None]
+Report = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
