@@ -604,6 +604,28 @@ def test_values_that_commands_set_are_there(page: Path) -> None:
     assert set_names and {*set_names} <= names
 
 
+def test_the_job_that_moves_state_mounts_what_a_pod_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTENDANT_STATE", URL)
+    text = README.read_text(encoding="utf-8")
+    [manifest] = re.findall(r"<<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    job = yaml.safe_load(manifest)
+    check(job)
+    [pod] = pod_specs(job)
+    check_restricted(pod)
+    [container] = pod["containers"]
+    assert parsed(container["args"]).params["target"] == URL
+    assert container["args"][-1].startswith("/home/attendant/")  # the default, below its home
+    claimed = render_pod(CASES["a claim for the state"])
+    [mount] = [
+        mount
+        for mount in claimed["containers"][0]["volumeMounts"]
+        if mount["name"] == "home-attendant"
+    ]
+    assert mount["mountPath"] in [mount["mountPath"] for mount in container["volumeMounts"]]
+    [variable] = render_pod({"state": {"existingSecret": "database"}})["containers"][0]["env"]
+    assert container["env"] == [variable]
+
+
 def test_the_page_of_the_chart_leads_somewhere() -> None:
     text = README.read_text(encoding="utf-8")
     assert [*missing_links(README, text), *missing_paths(text)] == []
