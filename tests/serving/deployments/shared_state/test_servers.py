@@ -223,7 +223,7 @@ def test_servers_and_replicas_that_are_killed_lose_nothing_and_repeat_nothing(
             time.sleep(choose.uniform(0.5, 2))
             kill(second.pid, "replica")
             time.sleep(1)
-            assert eventually(direct(second).is_answered, 60)
+            assert eventually(direct(second).is_answered, 120), second.console
             first, second = second, first
     translations = clients.answers_of("translate")
     assert statuses(clients.answers) <= {200, 502, 503}, failures(clients.answers)
