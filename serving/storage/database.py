@@ -71,6 +71,12 @@ class Connection(ABC):
     def create_tables(self, script: str) -> None:
         """Execute the statements of a schema, in SQLite's STRICT types."""
 
+    @abstractmethod
+    def continue_numbers(self, table: str, column: str) -> None:
+        """Let the next row of a table, whose primary key is this column, have the number after the
+        highest one: rows were inserted with their numbers.
+        """
+
     def row(self, query: str, values: Sequence[object] = ()) -> Row | None:
         """Return the first row; None if there is none."""
         return next(iter(self.rows(query, values)), None)

@@ -109,6 +109,13 @@ class PostgresqlConnection(Connection):
         [row] = self.rows("SELECT CAST(extract(epoch FROM clock_timestamp()) AS FLOAT) AS now")
         return float(row["now"])
 
+    def continue_numbers(self, table: str, column: str) -> None:
+        self.rows(
+            f"SELECT setval(pg_get_serial_sequence(?, ?), coalesce(max({column}), 0) + 1, false)"
+            f" FROM {table}",
+            (table, column),
+        )
+
     def create_tables(self, script: str) -> None:
         self._connection.execute(_TYPE.sub(lambda match: _TYPES[match[0]], script))
 
@@ -191,6 +198,16 @@ class PostgresqlServer:
             privileges = "SELECT 1 WHERE has_schema_privilege('attendant', 'CREATE, USAGE')"
             if connection.row(privileges) is None:
                 raise SchemaError("its schema attendant belongs to another user")
+
+    def is_in_use(self) -> bool:
+        """Return whether other processes are connected under the name of this one."""
+        query = (
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = current_setting('application_name')"
+            " AND pid <> pg_backend_pid()"
+        )
+        with self.connection() as connection:
+            return connection.row(query) is not None
 
     def close(self) -> None:
         self.executor.shutdown()
