@@ -113,6 +113,10 @@ class Host:
     def mend_cable(self) -> None:
         self._network.set_port(self._port, "up")
 
+    def path(self, path: str) -> Path:
+        """Return where a file of this host below /etc, /srv, /tmp or /var is on this machine."""
+        return self.folder / path.lstrip("/")
+
     @property
     def environment(self) -> dict[str, str]:
         return {

@@ -20,19 +20,16 @@ from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from tests.cache import export_cached
 from tests.served import SHIPPED, eventually
+from tests.serving.deployments.deploy_page import can_run_the_page
 from tests.serving.deployments.hosts import MODELS
-from tests.serving.deployments.two_nodes import (
-    DASHBOARD,
-    TOKEN_FILE,
-    Cluster,
-    can_run_cluster,
-    two_nodes,
-)
+from tests.serving.deployments.two_nodes import Cluster, two_nodes
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not can_run_cluster(), reason="needs root, namespaces and redis-server"),
+    pytest.mark.skipif(
+        not can_run_the_page(), reason="needs root, namespaces, PostgreSQL 15 and Redis of Debian"
+    ),
 ]
 
 NAMES = ("transformer-en-fr", "llama-en")
@@ -66,7 +63,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def group(precision: str, **changes: Any) -> dict[str, Any]:
-    common = {"name": "translators", "device": "cpu", "cpus_per_replica": 1}
+    common = {"name": "translators", "device": "cpu", "cpus_per_replica": 2}
     return {**common, "bundles": [str(MODELS / precision / name) for name in NAMES], **changes}
 
 
@@ -78,16 +75,12 @@ def apply(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()
         reports.append(apply_once(cluster, *groups, options=options))
         return not reports[-1].endswith(("Connection refused", "without response"))
 
-    assert eventually(reaches_the_dashboard, 180), reports[-1]
+    assert eventually(reaches_the_dashboard, 240), reports[-1]
     return reports[-1]
 
 
 def apply_once(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()) -> str:
-    configuration = yaml.safe_dump({"port": 8000, "groups": [*groups]})
-    (cluster.client.folder / "srv" / "server.yaml").write_text(configuration)
-    words = ("-c", "/srv/server.yaml", "--token-file", TOKEN_FILE, *options)
-    done = cluster.client.attendant("deploy", "apply", DASHBOARD, *words)
-    return (done.stdout + done.stderr).strip()
+    return cluster.apply(yaml.safe_dump({"port": 8000, "groups": [*groups]}), *options)
 
 
 def bytes_of(url: str) -> list[bytes]:
@@ -156,8 +149,7 @@ def test_a_node_loses_its_power_under_load_and_comes_back(cluster: Cluster) -> N
     with cluster.client.clients(1) as pool:
         assert pool.submit(write, cluster.head.url, 0).result() == "200"
 
-    cluster.worker.host.boot()
-    cluster.start_worker()
+    cluster.worker.boot()
     assert cluster.has_a_replica_on_each(180)
     test_each_replica_answers_with_the_same_bytes(cluster)
 
@@ -186,8 +178,7 @@ def test_the_head_loses_its_power_under_load_and_comes_back(cluster: Cluster) ->
         kinds = [*pool.map(partial(write, cluster.worker.url), range(2 * NUM_CLIENTS))]
     assert kinds == ["200"] * len(kinds)
 
-    cluster.head.host.boot()
-    cluster.start_head()
+    cluster.head.boot()
     assert cluster.has_a_replica_on_each(240)
     assert cluster.worker.replica_pids() == replicas
     test_each_replica_answers_with_the_same_bytes(cluster)
