@@ -3,7 +3,6 @@ stand there, on five hosts. `pytest -m cluster`, as root.
 """
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from tests.served import SHIPPED, eventually
 from tests.serving.deployments import deploy_page
 from tests.serving.deployments.deploy_page import blocks_below, can_run_the_page
 from tests.serving.deployments.hosts import MODELS, Host, hosts
+from tests.serving.deployments.sent_documents import SentDocument, send_long_document
 
 pytestmark = [
     pytest.mark.cluster,
@@ -30,8 +30,6 @@ pytestmark = [
 ]
 
 BUNDLE = "transformer-en-fr-int8"
-EN_FR = {"source_lang": "EN", "target_lang": "FR"}
-LINES = [f"A dog runs to house number {number}." for number in range(4000)]
 NUM_CLIENTS = 4
 
 
@@ -78,7 +76,7 @@ def test_the_page_is_tried(machines: Machines) -> None:
     answer, handle = output.replace("}{", "}\n{").split("\n")
     assert "chien" in json.loads(answer)["translatedText"]
     with machines.front.clients(1) as pool:
-        document = Document(json.loads(handle))
+        document = SentDocument(json.loads(handle))
         for host in machines.servers:
             assert pool.submit(document.is_done, url_of(host)).result()
         assert pool.submit(document.fetch, url_of(machines.servers[2])).result()
@@ -101,12 +99,12 @@ def test_another_server_finishes_a_document_when_one_loses_its_power(machines: M
     """Clients of HAProxy get answers meanwhile: at most those lose one whom that server answers."""
     one, two, _ = machines.servers
     with machines.front.clients(1) as pool:
-        document = pool.submit(send_document, url_of(one)).result()
+        document = pool.submit(send_long_document, url_of(one)).result()
         assert pool.submit(eventually, lambda: document.is_begun(url_of(one)), 60).result()
         with load(machines) as kinds:
             one.cut_power()
             time.sleep(10)
-        assert_is_whole(pool.submit(document.fetch, url_of(two)).result())
+        assert pool.submit(document.fetch_numbers, url_of(two)).result() == document.numbers
     assert_all_have_ended(kinds)
 
     one.boot()
@@ -120,7 +118,7 @@ def test_another_server_finishes_a_document_when_the_cable_of_one_is_cut(
     """It comes back by itself once the cable is mended, and the document was finished once."""
     one, two, _ = machines.servers
     with machines.front.clients(1) as pool:
-        document = pool.submit(send_document, url_of(one)).result()
+        document = pool.submit(send_long_document, url_of(one)).result()
         assert pool.submit(eventually, lambda: document.is_begun(url_of(one)), 60).result()
         with load(machines) as kinds:
             one.cut_cable()
@@ -128,51 +126,8 @@ def test_another_server_finishes_a_document_when_the_cable_of_one_is_cut(
             one.mend_cable()
             time.sleep(5)
         assert machines.are_ready()
-        assert_is_whole(pool.submit(document.fetch, url_of(one)).result())
+        assert pool.submit(document.fetch_numbers, url_of(one)).result() == document.numbers
     assert_all_have_ended(kinds)
-
-
-@dataclass
-class Document:
-    handle: dict[str, str]
-
-    def status(self, url: str) -> str:
-        answer = httpx.post(self._path(url), data=self._key, timeout=60)
-        return str(answer.json()["status"])
-
-    def is_begun(self, url: str) -> bool:
-        return self.status(url) == "translating"
-
-    def is_done(self, url: str) -> bool:
-        return eventually(lambda: self.status(url) == "done", 240)
-
-    def fetch(self, url: str) -> str:
-        """Return the result, which servers forget then."""
-        assert self.is_done(url), self.status(url)
-        answer = httpx.post(f"{self._path(url)}/result", data=self._key, timeout=60)
-        assert answer.status_code == 200, answer.text
-        return answer.text
-
-    @property
-    def _key(self) -> dict[str, str]:
-        return {"document_key": self.handle["document_key"]}
-
-    def _path(self, url: str) -> str:
-        return f"{url}/v2/document/{self.handle['document_id']}"
-
-
-def send_document(url: str) -> Document:
-    files = {"file": ("a.txt", "\n".join(LINES))}
-    answer = httpx.post(f"{url}/v2/document", files=files, data=EN_FR, timeout=60)
-    assert answer.status_code == 200, answer.text
-    return Document(answer.json())
-
-
-def assert_is_whole(text: str) -> None:
-    """Every line was translated once, and stands at its place."""
-    assert [re.findall(r"\d+", line) for line in text.splitlines()] == [
-        [str(number)] for number in range(len(LINES))
-    ]
 
 
 @contextmanager
