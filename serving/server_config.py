@@ -158,7 +158,7 @@ class WorkerGroup(_Config):
     canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
-    state: StatePlace | None = Field(None, repr=False)
+    state: StatePlace | None = Field(default=None, repr=False)
     drain_seconds: DrainSeconds = 30.0
 
     @property
@@ -194,7 +194,7 @@ class ServerConfig(_Config):
     drain_seconds: DrainSeconds = 30.0
     access: Access = Access()
     tls: Tls | None = None
-    state: StatePlace | None = Field(None, repr=False)
+    state: StatePlace | None = Field(default=None, repr=False)
     groups: tuple[WorkerGroup, ...]
 
     @model_validator(mode="after")

@@ -18,8 +18,8 @@ from packaging.utils import parse_wheel_filename
 _FOLDER = Path(__file__).parent
 _PROJECT = _FOLDER.parents[1] / "pyproject.toml"
 _INPUTS = {
-    "cpu": ["--extra", "cpu", str(_PROJECT)],
-    "gpu": ["--extra", "gpu", str(_PROJECT)],
+    "cpu": ["--extra", "cpu", "--extra", "postgresql", str(_PROJECT)],
+    "gpu": ["--extra", "gpu", "--extra", "postgresql", str(_PROJECT)],
     "tools": [str(_FOLDER / "tools.in")],
 }
 _PYTHONS = (11, 12)

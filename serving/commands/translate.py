@@ -21,9 +21,9 @@ from serving.commands.options import (
     target_option,
     translation_decoding,
 )
-from serving.jobs.folder import replacing
 from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.options import TRANSLATION_OPTIONS
+from serving.storage.files import replacing
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig

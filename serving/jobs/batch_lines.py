@@ -32,8 +32,6 @@ def problems_of(path: Path, endpoint: str) -> tuple[list[dict[str, Any]], int]:
     problems: list[dict[str, Any]] = []
     custom_ids: set[str] = set()
     count = 0
-    if not path.exists():
-        return [_problem("the file is gone", None, "input_file_id", "file_not_found")], 0
     for number, text in _texts(path):
         count += 1
         if count > MAX_LINES:
@@ -82,3 +80,6 @@ def _problem(
 ) -> dict[str, Any]:
     text = f"{param}: {message}" if param else message
     return {"code": code, "message": text, "param": param, "line": line}
+
+
+FILE_IS_GONE = _problem("the file is gone", None, "input_file_id", "file_not_found")

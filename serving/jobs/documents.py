@@ -1,6 +1,6 @@
 """Documents to translate: received, queued, translated and given out.
 
-A document and the translations of its fragments are on disk, so that a restarted server, or another
+A document and the translations of its fragments are stored, so that a restarted server, or another
 replica, continues with what is left.
 """
 
@@ -9,17 +9,16 @@ import hmac
 import json
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from html import unescape
-from pathlib import Path
 from secrets import token_hex, token_urlsafe
+from shutil import copyfileobj
 from typing import BinaryIO, ClassVar
 
 from serving.access.key_file import hash_key
-from serving.documents.document import Review, ReviewedDocument
+from serving.documents.document import Document, Review, ReviewedDocument
 from serving.documents.formats.registry import (
     check_review,
     file_extension,
@@ -41,7 +40,6 @@ from serving.errors import (
     TooLarge,
 )
 from serving.jobs import table
-from serving.jobs.folder import JobFolder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import JobState, QueuedJob
 from serving.pipelines.catalog import Catalog, Translator
@@ -52,6 +50,7 @@ from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Renderin
 from serving.pipelines.translation.quality import text_score
 from serving.requests.request import MAX_TIMEOUT_SECONDS, FinishReason
 from serving.server_config import DocumentLimits
+from serving.storage.files import COPY_BYTES, enter_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +58,9 @@ _POLL_SECONDS = 0.2
 _FETCH_SECONDS = 300.0  # after a kill, a document that was being sent can be fetched again then
 _PRIORITY = 1_000  # a higher number is less urgent
 _TAG = re.compile("<[^>]*>")
+# Before the JSON of a text with characters that no database or not every one can store.
+_ESCAPED = "\x1f"
+_NOT_STORABLE = re.compile(f"[\0\ud800-\udfff]|^{_ESCAPED}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Documents:
     num_at_once = 2
 
     def __init__(self, queue: JobQueue, catalog: Catalog, limits: DocumentLimits) -> None:
-        self.folder = JobFolder(queue.state_dir / "documents")
+        self.files = queue.state.files("documents")
         self._queue, self._database = queue, queue.database
         self._catalog, self._limits = catalog, limits
 
@@ -145,7 +147,7 @@ class Documents:
             yield document
         finally:
             if not document.is_queued:
-                await asyncio.to_thread(self.folder.remove, document.id)
+                await asyncio.to_thread(self.files.remove, document.id)
 
     async def queue(
         self,
@@ -176,7 +178,7 @@ class Documents:
         )
         for source in (data.source, *data.others):
             await self._translation_job(data, source, owner)
-        now = time.time()
+        now = await self._queue.time()
         document.is_queued = True
         await self._queue.add(
             QueuedJob(handle.id, owner, data, now, now + self._limits.hours * 3600)
@@ -189,46 +191,65 @@ class Documents:
         owner: None stands for any.
         """
         job = await self._database.run(table.find, DocumentData, handle.id)
-        if job is None or job.kept_until < time.time() or owner not in (None, job.owner):
+        if job is None or job.has_expired or owner not in (None, job.owner):
             raise DocumentNotFound(handle.id)
         if not hmac.compare_digest(job.data.key_hash, hash_key(handle.key)):
             raise DocumentNotFound(handle.id)
         return job
 
-    async def result(self, handle: Handle, owner: str | None) -> tuple[DocumentJob, Path]:
-        """Return the path of the translated document. Raises DocumentNotReady and EngineError."""
+    async def translated_job(self, handle: Handle, owner: str | None) -> DocumentJob:
+        """Return the job of a translated document. Raises DocumentNotReady and EngineError."""
         job = await self.job(handle, owner)
         if job.state is JobState.FAILED:
             raise EngineError(f"the document was not translated: {job.data.error}")
         if job.state is not JobState.COMPLETED:
             raise DocumentNotReady(seconds_remaining(job))
-        return job, self._result(job)
+        return job
+
+    async def open_result(self, handle: Handle, owner: str | None) -> tuple[DocumentJob, BinaryIO]:
+        """Return the translated document, open for reading. Raises as `translated_job` does."""
+        job = await self.translated_job(handle, owner)
+        try:
+            return job, await asyncio.to_thread(self.files.open, job.id, _result_file(job))
+        except FileNotFoundError:  # it is being removed
+            raise DocumentNotFound(handle.id) from None
 
     async def take_result(self, handle: Handle, owner: str | None) -> "TakenResult":
         """Return the translated document, which nobody else can take meanwhile.
 
-        Raises as `result` does, and DocumentTaken.
+        Raises as `translated_job` does, and DocumentTaken.
         """
-        job, path = await self.result(handle, owner)
-        result = TakenResult(self, job, path)
-        if not await self._database.run(
-            table.claim_completed, job.id, result.name, time.time(), _FETCH_SECONDS
-        ):
-            raise DocumentTaken
+        job, file = await self.open_result(handle, owner)
+        result = TakenResult(self, job, file)
+        try:
+            is_claimed = await self._database.run(
+                table.claim_completed, job.id, result.name, _FETCH_SECONDS
+            )
+            if not is_claimed:
+                raise DocumentTaken
+        except BaseException:
+            file.close()
+            raise
         return result
 
     async def wait_until_finished(self, handle: Handle, owner: str) -> None:
         """Wait until some replica has translated a document. Raises EngineError."""
         while True:
             with suppress(DocumentNotReady):
-                await self.result(handle, owner)
+                await self.translated_job(handle, owner)
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
     async def remove(self, document: str) -> None:
         """Delete a document; a worker that translates it stops soon."""
         await self._database.run(table.remove, [document])
-        await asyncio.to_thread(self.folder.remove, document)
+        with suppress(StorageError):  # files without a job are swept away later
+            await asyncio.to_thread(self.files.remove, document)
+
+    async def give_back(self, result: "TakenResult") -> None:
+        """Let a document be fetched again that was not sent whole."""
+        with suppress(StorageError):  # that ends by itself, later
+            await self._database.run(table.release, result.job.id, result.name)
 
     async def run(self, job: DocumentJob, lease: Lease) -> None:
         """Translate a document, or store why it cannot be translated."""
@@ -236,24 +257,40 @@ class Documents:
         try:
             await lease.hold(self._translate(job, lease))
             state = JobState.COMPLETED
-        except (EngineStopped, StorageError):
-            if not self.folder.path(job.id).is_dir():
-                return  # it was removed meanwhile
+        except (EngineStopped, StorageError, FileNotFoundError):
+            if await self._remove_rest(job.id):
+                return
             raise
         except AttendantError as failure:
             error = str(failure)
         except Exception as failure:
             error = "internal error"
             logger.error("document %s failed: %r", job.id, failure, exc_info=failure)
-        await lease.update(job.entering(state, time.time(), error=error))
+        if await lease.enter(job, state, error=error) is None:
+            await self._remove_rest(job.id)
+
+    async def _remove_rest(self, document: str) -> bool:
+        """Return whether a document was removed meanwhile. What was written of it since then is
+        removed, too.
+        """
+        if await self._database.run(table.find, DocumentData, document) is not None:
+            return False
+        await asyncio.to_thread(self.files.remove, document)
+        return True
 
     async def _translate(self, job: DocumentJob, lease: Lease) -> None:
         """Translate the fragments that have no translation yet, and write the document."""
+        source_file = self.files.reading(job.id, _source_file(job.data.name))
+        async with enter_in_thread(source_file) as path:
+            data = job.data
+            languages = data.source, data.target
+            document = await asyncio.to_thread(read_document, path, data.name, *languages)
+            await self._translate_document(job, lease, document)
+
+    async def _translate_document(self, job: DocumentJob, lease: Lease, document: Document) -> None:
         data = job.data
-        file = self._source(job.id, data.name)
-        languages = data.source, data.target
-        document = await asyncio.to_thread(read_document, file, data.name, *languages)
-        done = await self._database.run(table.results, job.id)
+        results = await self._database.run(table.results, job.id)
+        done = {number: _unescape(text) for number, text in results.items()}
         sources = {n: source for source, numbers in data.others.items() for n in numbers}
         translator, _ = await self._translation_job(data, data.source, job.owner)
         num_cut = 0
@@ -272,7 +309,7 @@ class Documents:
             ordered, scores = map(list, zip(*map(json.loads, ordered), strict=True))
             assert isinstance(document, ReviewedDocument), "its format was checked"
             document.review = Review(scores, data.quality_threshold, translator.card.name)
-        with self.folder.replacing(self._result(job)) as target:
+        async with enter_in_thread(self.files.writing(job.id, _result_file(job))) as target:
             await asyncio.to_thread(document.write, ordered, target, data.target)
 
     async def _translate_fragments(
@@ -295,7 +332,7 @@ class Documents:
             async for result in results:
                 num_cut += sum(best.reason is FinishReason.LENGTH for best in result.values())
                 texts = {n: _stored_text(best, translation_job) for n, best in result.items()}
-                await lease.save(texts)
+                await lease.save({number: _escape(text) for number, text in texts.items()})
                 done.update(texts)
         return num_cut
 
@@ -336,28 +373,41 @@ class Documents:
     def _store(
         self, document: ReceivedDocument, file: BinaryIO, source: str | None, target: str | None
     ) -> Sequence[str]:
-        """Copy a file and return the texts of its fragments."""
-        if self.folder.num_bytes() > self._limits.disk_mib * 2**20:
+        """Store a file and return the texts of its fragments. One that is refused is not stored."""
+        if self.files.num_bytes() > self._limits.disk_mib * 2**20:
             raise DocumentsFull
-        name, path = document.name, self._source(document.id, document.name)
-        self.folder.copy(file, path)
-        try:
-            fragments = read_document(path, name, source, target).fragments
-        except RequestError as error:  # the client knows the file by its own name
-            raise error.with_value(name) if error.value == path.name else error from None
-        texts = [unescape(_TAG.sub("", fragment)) for fragment in fragments]
-        if sum(map(len, texts)) > self._limits.max_characters:
-            message = f"has more than {self._limits.max_characters} characters"
-            raise TooLarge("file", name, message)
-        if not texts:
-            raise RequestError("file", name, "has no text to translate")
+        name = document.name
+        with self.files.writing(document.id, _source_file(name)) as path:
+            with path.open("wb") as copy:
+                copyfileobj(file, copy, COPY_BYTES)
+            try:
+                fragments = read_document(path, name, source, target).fragments
+            except RequestError as error:  # the client knows the file by its own name
+                raise error.with_value(name) if error.value == path.name else error from None
+            texts = [unescape(_TAG.sub("", fragment)) for fragment in fragments]
+            if sum(map(len, texts)) > self._limits.max_characters:
+                message = f"has more than {self._limits.max_characters} characters"
+                raise TooLarge("file", name, message)
+            if not texts:
+                raise RequestError("file", name, "has no text to translate")
         return texts
 
-    def _source(self, document: str, name: str) -> Path:
-        return self.folder.path(document, f"source.{file_extension(name)}")
 
-    def _result(self, job: DocumentJob) -> Path:
-        return self.folder.path(job.id, f"result.{file_extension(result_name(job.data.name))}")
+def _source_file(name: str) -> str:
+    return f"source.{file_extension(name)}"
+
+
+def _result_file(job: DocumentJob) -> str:
+    return f"result.{file_extension(result_name(job.data.name))}"
+
+
+def _escape(text: str) -> str:
+    return f"{_ESCAPED}{json.dumps(text)}" if _NOT_STORABLE.search(text) else text
+
+
+def _unescape(text: str) -> str:
+    is_escaped = text.startswith(_ESCAPED)
+    return json.loads(text.removeprefix(_ESCAPED)) if is_escaped else text
 
 
 def _stored_text(best: Rendering, job: TranslationJob) -> str:
@@ -372,11 +422,14 @@ def _stored_text(best: Rendering, job: TranslationJob) -> str:
 
 @dataclass(frozen=True)
 class TakenResult:
-    """A translated document that is being sent, once. name: of this fetch."""
+    """A translated document that is being sent, once.
+
+    file: whoever sends it closes it. name: of this fetch.
+    """
 
     documents: Documents
     job: DocumentJob
-    path: Path
+    file: BinaryIO
     name: str = field(default_factory=lambda: token_urlsafe(8))
 
     async def mark_sent(self) -> None:
@@ -385,7 +438,7 @@ class TakenResult:
 
     async def mark_interrupted(self) -> None:
         """Let the document be fetched again."""
-        await self.documents._database.run(table.release, self.job.id, self.name)
+        await self.documents.give_back(self)
 
 
 def seconds_remaining(job: DocumentJob) -> float | None:
@@ -393,5 +446,5 @@ def seconds_remaining(job: DocumentJob) -> float | None:
     num_own = job.num_results - job.num_results_at_claim
     if job.state is not JobState.QUEUED or job.worker is None or num_own <= 0:
         return None
-    seconds_each = (time.time() - job.claimed_at) / num_own
+    seconds_each = (job.read_at - job.claimed_at) / num_own
     return seconds_each * (job.data.num_fragments - job.num_results)

@@ -2,18 +2,16 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from serving.errors import AttendantError, RequestError, StorageError
 from serving.jobs import table
-from serving.jobs.folder import JobFolder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import JobState, QueuedJob
 from serving.server_config import DocumentLimits
+from serving.storage.files import enter_in_thread
 from serving.translation_memory.store import (
     TranslationMemories,
     TranslationMemory,
@@ -53,7 +51,7 @@ class MemoryImports:
     def __init__(
         self, queue: JobQueue, memories: TranslationMemories, limits: DocumentLimits
     ) -> None:
-        self.folder = JobFolder(queue.state_dir / "memory-imports")
+        self.files = queue.state.files("memory-imports")
         self._queue, self._memories, self._limits = queue, memories, limits
 
     async def receive(self, memory: TranslationMemory, chunks: AsyncIterator[bytes]) -> None:
@@ -61,13 +59,8 @@ class MemoryImports:
         identity = memory.import_job
         if await self.find(identity) is not None:
             raise RequestError("file", memory.name, "was received already")
-        path = self.folder.path(identity)
-        try:
-            num_bytes = await self._store_chunks(path, chunks)
-        except BaseException:
-            await asyncio.to_thread(self.folder.remove, identity)
-            raise
-        now = time.time()
+        num_bytes = await self._store_chunks(identity, chunks)
+        now = await self._queue.time()
         kept_until = now + self._limits.hours * 3600
         await self._queue.add(
             QueuedJob(identity, memory.owner, MemoryImportData(num_bytes), now, kept_until)
@@ -91,40 +84,40 @@ class MemoryImports:
             raise
         except AttendantError as error:
             # The job first: begun again after a kill, it would miss the memory.
-            failed = job.entering(JobState.FAILED, time.time(), error=str(error))
-            if await self._end(lease, failed):
+            if await self._end(job, lease, JobState.FAILED, error=str(error)):
                 await self._memories.discard_import(job.id)
         else:
-            done = job.entering(JobState.COMPLETED, time.time(), num_skipped=num_skipped)
-            await self._end(lease, done)
+            await self._end(job, lease, JobState.COMPLETED, num_skipped=num_skipped)
 
-    async def _end(self, lease: Lease, job: MemoryImport) -> bool:
+    async def _end(self, job: MemoryImport, lease: Lease, state: JobState, **changes: Any) -> bool:
         """Store how a job ended; return False if another worker has it now."""
-        is_stored = await lease.update(job)
+        is_stored = await lease.enter(job, state, **changes) is not None
         if is_stored:
-            await asyncio.to_thread(self.folder.remove, job.id)
+            await asyncio.to_thread(self.files.remove, job.id)
         return is_stored
 
     async def _import(self, identity: str) -> int:
         """Read the file of an import into its memory; return how many units were skipped."""
         await self._memories.begin_import(identity)
         name = (await self._memories.get_by_import(None, identity)).name
-        file = TmxFile(self.folder.path(identity), name)
-        batches = split_into_batches(file.units())
-        num_read = num_known = 0
-        while batch := await asyncio.to_thread(next, batches, None):
-            num_read += len(batch)
-            num_known += await self._memories.add_units(identity, batch)
+        async with enter_in_thread(self.files.reading(identity)) as path:
+            file = TmxFile(path, name)
+            batches = split_into_batches(file.units())
+            num_read = num_known = 0
+            while batch := await asyncio.to_thread(next, batches, None):
+                num_read += len(batch)
+                num_known += await self._memories.add_units(identity, batch)
         if not num_read or file.source_language is None:
             raise RequestError("file", name, "has no translation units with source and target")
         await self._memories.complete_import(identity, file.source_language)
         return file.num_skipped + num_known
 
-    async def _store_chunks(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
+    async def _store_chunks(self, identity: str, chunks: AsyncIterator[bytes]) -> int:
         """Write a file as it comes, and return its size."""
         num_bytes = 0
-        with self.folder.replacing(path) as begun, begun.open("wb") as file:
-            async for chunk in chunks:
-                num_bytes += len(chunk)
-                await asyncio.to_thread(file.write, chunk)
+        async with enter_in_thread(self.files.writing(identity)) as path:
+            with path.open("wb") as file:
+                async for chunk in chunks:
+                    num_bytes += len(chunk)
+                    await asyncio.to_thread(file.write, chunk)
         return num_bytes

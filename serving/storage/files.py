@@ -4,18 +4,22 @@ A file belongs to an owner, such as a job, and is named by the owner's id, or by
 its own. Names that clients give are no part of it.
 """
 
+import asyncio
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from time import time
+from typing import BinaryIO, TypeVar
 
 from serving.errors import StorageError
 from serving.storage.sqlite import make_folder
 
 ABANDONED_SECONDS = 3600.0  # what no job has by then was left by a killed replica
+COPY_BYTES = 2**20  # so much of a file is in memory at once
+Entered = TypeVar("Entered")
 
 
 class FileStore(ABC):
@@ -33,6 +37,11 @@ class FileStore(ABC):
 
         Raises FileNotFoundError.
         """
+
+    def open(self, owner: str, name: str = "") -> BinaryIO:
+        """Return a file, open for reading: also after it is removed. Raises FileNotFoundError."""
+        with self.reading(owner, name) as path:
+            return path.open("rb")
 
     @abstractmethod
     def exists(self, owner: str) -> bool:
@@ -61,13 +70,8 @@ class FolderFiles(FileStore):
     def writing(self, owner: str, name: str = "") -> Iterator[Path]:
         target = self._path_of(owner, name)
         make_folder(target.parent)
-        begun = target.with_name(f"{target.name}.begun")
-        with self._storing():
-            try:
-                yield begun
-                os.replace(begun, target)
-            finally:
-                begun.unlink(missing_ok=True)
+        with self._storing(), replacing(target) as begun:
+            yield begun
 
     @contextmanager
     def reading(self, owner: str, name: str = "") -> Iterator[Path]:
@@ -105,6 +109,32 @@ class FolderFiles(FileStore):
             yield
         except OSError as error:
             raise StorageError(self._path, error.strerror or error) from error
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a temporary path, which becomes `target` if the block ends without an error."""
+    begun = target.with_name(f"{target.name}.begun")
+    try:
+        yield begun
+        os.replace(begun, target)
+    finally:
+        begun.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def enter_in_thread(block: AbstractContextManager[Entered]) -> AsyncIterator[Entered]:
+    """Enter and leave a block that blocks, such as `reading` and `writing`, in other threads."""
+    value = await asyncio.to_thread(block.__enter__)
+    try:
+        yield value
+    except BaseException as error:
+        leaving = asyncio.to_thread(block.__exit__, type(error), error, error.__traceback__)
+        # Shielded: whoever is cancelled may be cancelled again meanwhile.
+        if not await asyncio.shield(leaving):
+            raise
+    else:
+        await asyncio.shield(asyncio.to_thread(block.__exit__, None, None, None))
 
 
 def _size(path: Path) -> int:

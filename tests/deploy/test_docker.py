@@ -65,7 +65,8 @@ def locked(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("extra", DEVICES)
 def test_what_it_installs_is_locked_within_the_ranges_of_the_project(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras[extra], *extras["postgresql"]]
     versions = locked(extra)
     for requirement in map(Requirement, wanted):
         version = versions[canonicalize_name(requirement.name)]

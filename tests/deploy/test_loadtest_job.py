@@ -8,6 +8,7 @@ import yaml
 
 from loadtest.cli import loadtest
 from serving.server_config import parse_file
+from tests.deploy.rendered import check, check_restricted
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 
@@ -43,12 +44,20 @@ def test_what_it_writes_lies_on_its_volume(claim_and_job: tuple[Any, Any]) -> No
     claim, job = claim_and_job
     pod = pod_of(job)
     (container,) = pod["containers"]
-    (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
-    assert volume["name"] == mount["name"]
+    [volume] = [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
     assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == volume["name"]]
     paths = [each.partition("=")[2] for each in container["args"] if "/results" in each]
     assert len(paths) == 2
     assert all(path.startswith(mount["mountPath"] + "/") for path in paths)
+
+
+def test_kubernetes_accepts_it_under_the_profile_restricted(claim_and_job: tuple[Any, Any]) -> None:
+    for manifest in claim_and_job:
+        check(manifest)
+    pod = pod_of(claim_and_job[1])
+    check_restricted(pod)
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
 def test_a_failed_assertion_ends_the_job(claim_and_job: tuple[Any, Any]) -> None:

@@ -17,8 +17,8 @@ import yaml
 from tests.deploy.rendered import ROOT
 from tests.served import free_port
 
-RULES = ROOT / "deploy/prometheus/rules.yaml"
-PANELS = json.loads((ROOT / "deploy/grafana/attendant.json").read_text())["panels"]
+RULES = ROOT / "deploy/helm/monitoring/rules.yaml"
+PANELS = json.loads((ROOT / "deploy/helm/monitoring/dashboard.json").read_text())["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 DEADLINE_SECONDS = 120
 
@@ -104,7 +104,7 @@ def answer(url: str, query: str) -> list[Any]:
 @contextmanager
 def prometheus_of(server_url: str, folder: Path) -> Iterator[str]:
     """The URL of a Prometheus that watches the server, with the shipped configuration."""
-    scraping = yaml.safe_load((RULES.parent / "prometheus.yml").read_text())
+    scraping = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
     scraping["global"]["scrape_interval"] = "1s"
     target = server_url.removeprefix("http://")
     scraping["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]

@@ -61,11 +61,6 @@ def test_there_is_time_to_drain(place: Any) -> None:
     assert len({*seconds}) == 1  # and the server is told the same
 
 
-def test_helm_derives_it() -> None:
-    template = (DEPLOY / "helm/templates/attendant.yaml").read_text()
-    assert f"| ceil | int | add {ENDING_SECONDS} }}}}" in template
-
-
 @pytest.mark.parametrize(
     ("drain_seconds", "told", "problem"),
     [

@@ -153,7 +153,7 @@ def add_documents(routes: Routes, services: Services) -> None:
         """Return a translated document, once: then it is deleted."""
         async with _handle(request, services, document_id) as handle:
             result = await services.documents.take_result(handle, current_key())
-            return file_response(result.job, result.path, result)
+            return file_response(result.job, result.file, result)
 
     async def cancel_document(request: Request, document_id: str) -> Response:
         """Stop translating a document, and delete it. DeepL has no such route."""

@@ -102,7 +102,7 @@ class Services:
 
     @cached_property
     def jobs(self) -> JobQueue:
-        return JobQueue(Path(self.state.place))
+        return JobQueue(self.state)
 
     @cached_property
     def documents(self) -> Documents:

@@ -4,12 +4,13 @@ Files are written and read in pieces.
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
 
 from fastapi import Request
@@ -131,23 +132,25 @@ async def queue_document(
 
 
 def file_response(
-    job: DocumentJob, path: Path, one_time: TakenResult | None = None
+    job: DocumentJob, file: BinaryIO, one_time: TakenResult | None = None
 ) -> StreamingResponse:
-    """Send a translated document. one_time: it is sent once, and deleted before its last byte."""
+    """Send a translated document and close it. one_time: it is sent once, and deleted before its
+    last byte.
+    """
     name = result_name(job.data.name)
     media_type = FORMATS[file_extension(name)].media_type
     headers = {
-        "Content-Length": str(path.stat().st_size),
+        "Content-Length": str(os.fstat(file.fileno()).st_size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
     }
-    chunks = read_chunks_once(one_time) if one_time else read_chunks(path)
+    chunks = read_chunks_once(one_time) if one_time else read_chunks(file)
     return StreamingResponse(chunks, media_type=media_type, headers=headers)
 
 
-async def read_chunks(path: Path) -> AsyncGenerator[bytes, None]:
-    """Yield a file in pieces."""
-    with open(path, "rb") as file:
+async def read_chunks(file: BinaryIO) -> AsyncGenerator[bytes, None]:
+    """Yield a file in pieces, and close it."""
+    with file:
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
             yield chunk
 
@@ -159,7 +162,7 @@ async def read_chunks_once(result: TakenResult) -> AsyncGenerator[bytes, None]:
     is_whole = False
     try:
         last = b""
-        async with aclosing(read_chunks(result.path)) as chunks:
+        async with aclosing(read_chunks(result.file)) as chunks:
             async for chunk in chunks:
                 yield last + chunk[:-1]
                 last = chunk[-1:]

@@ -148,10 +148,11 @@ def _add_files(routes: Routes, services: Services) -> None:
         """Return a translated document; its name cannot be guessed."""
         document, _, rest = name.partition(".")
         key, _, extension = rest.partition(".")
-        job, path = await services.documents.result(Handle(document, key), None)
+        handle = Handle(document, key)
+        job = await services.documents.translated_job(handle, None)
         if extension != file_extension(result_name(job.data.name)):
             raise DocumentNotFound(document)
-        return file_response(job, path)
+        return file_response(*await services.documents.open_result(handle, None))
 
     body = DescribedBody(FileBody, (MULTIPART,), {"source": "en", "target": "fr"})
     routes.add(

@@ -95,7 +95,7 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
     async def files(request: Request) -> JSONResponse:
         """List files, the newest first, or with `order=asc` last; `after` and `limit` page."""
         query = _query(request, "after", "limit", "order", "purpose")
-        records = await batches.files(current_key())
+        records = await batches.files_of(current_key())
         if purpose := query.get("purpose"):
             records = [record for record in records if record.purpose == purpose]
         if (order := query.get("order", "desc")) not in _ORDERS:
@@ -108,8 +108,8 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
 
     async def content(request: Request, file_id: str) -> StreamingResponse:
         """Return the content of a file."""
-        path = await batches.content(current_key(), file_id)
-        return StreamingResponse(read_chunks(path), media_type="application/jsonl")
+        file = await batches.open_file(current_key(), file_id)
+        return StreamingResponse(read_chunks(file), media_type="application/jsonl")
 
     async def delete(request: Request, file_id: str) -> JSONResponse:
         """Delete a file."""
@@ -136,7 +136,7 @@ def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
     async def list_batches(request: Request) -> JSONResponse:
         """List batches, the newest first; `after` and `limit` page."""
         query = _query(request, "after", "limit")
-        return JSONResponse(_page(query, await batches.batches(current_key()), _batch))
+        return JSONResponse(_page(query, await batches.batches_of(current_key()), _batch))
 
     async def batch(request: Request, batch_id: str) -> JSONResponse:
         """Return the state of a batch."""

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import serving.storage.sqlite
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
@@ -87,21 +86,21 @@ def _kill_at_write(number: int) -> None:
 
         return wrapper
 
-    opened = serving.storage.sqlite._open
+    connect = sqlite3.connect
 
-    def traced(path: Path, schema: str) -> sqlite3.Connection:
-        database = opened(path, schema)
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        database = connect(*arguments, **options)
         database.set_trace_callback(lambda sql: None if sql.startswith(_READS) else count())
         return database
 
-    serving.storage.sqlite._open = traced
+    sqlite3.connect = traced  # type: ignore[assignment]
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
 
 
 def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, Batches]:
-    queue = JobQueue(folder / "state")
+    queue = JobQueue(open_state(folder / "state"))
     return Documents(queue, translator.catalog, DocumentLimits()), Batches(queue, answer)
 
 
@@ -205,8 +204,8 @@ async def _end(batches: Batches, identity: str) -> list[dict[str, Any]]:
     while (batch := await batches.batch("ann", identity)).state in OPEN:
         await asyncio.sleep(0.01)
     assert batch.data.output_file is not None
-    path = await batches.content("ann", batch.data.output_file)
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    with await batches.open_file("ann", batch.data.output_file) as file:
+        return [json.loads(line) for line in file]
 
 
 async def _units(memories: TranslationMemories, imports: MemoryImports, identity: str) -> list[str]:
@@ -219,6 +218,7 @@ async def _units(memories: TranslationMemories, imports: MemoryImports, identity
 
 async def _fetch(documents: Documents, journal: Journal, number: int, handle: Handle) -> None:
     taken = await documents.take_result(handle, "ann")
-    data = taken.path.read_bytes()
+    with taken.file:
+        data = taken.file.read()
     journal.write("sending", number=number, is_right=data == text_of(number).upper())
     await taken.mark_sent()

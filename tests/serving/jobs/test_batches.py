@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from serving.jobs.batch_lines import problems_of
 from serving.jobs.batches import Batch, BatchData, Batches, BatchRequest
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, JobState
+from serving.storage.state import State
 
 URL = "/v1/completions"
 
@@ -55,16 +55,16 @@ async def until(batches: Batches, batch: Batch, holds: Callable[[Batch], bool]) 
 
 async def results(batches: Batches, owner: str, file_id: str | None) -> list[Any]:
     assert file_id is not None
-    path = await batches.content(owner, file_id)
-    return [json.loads(text) for text in path.read_text().splitlines()]
+    with await batches.open_file(owner, file_id) as file:
+        return [json.loads(text) for text in file]
 
 
 def has_ended(batch: Batch) -> bool:
     return batch.state not in OPEN
 
 
-async def test_from_its_file_to_its_results(tmp_path: Path) -> None:
-    batches = Batches(JobQueue(tmp_path), answer)
+async def test_from_its_file_to_its_results(state: State) -> None:
+    batches = Batches(JobQueue(state), answer)
     async with batches._queue.run_workers(batches):
         ended = await until(batches, await created(batches, 40), has_ended)
     output = await results(batches, "ann", ended.data.output_file)
@@ -80,9 +80,9 @@ async def test_from_its_file_to_its_results(tmp_path: Path) -> None:
 
 KILLED = """
 import asyncio, sys
-from pathlib import Path
 from serving.jobs.batches import Batches
 from serving.jobs.queue import JobQueue
+from serving.storage.opening import open_state
 from tests.serving.jobs.test_batches import created
 
 async def run(asked):
@@ -92,7 +92,7 @@ async def run(asked):
     return 200, {}
 
 async def main():
-    batches = Batches(JobQueue(Path(sys.argv[1])), run)
+    batches = Batches(JobQueue(open_state(sys.argv[1])), run)
     async with batches._queue.run_workers(batches):
         print((await created(batches, 400)).id, flush=True)
         await asyncio.sleep(60)
@@ -102,12 +102,12 @@ asyncio.run(main())
 
 
 async def test_kill_9_loses_nothing_and_does_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: State, state_place: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path), str(log)],
+        [sys.executable, "-c", KILLED, state_place, str(log)],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -126,10 +126,9 @@ async def test_kill_9_loses_nothing_and_does_nothing_twice(
         again.append(asked.body["prompt"])
         return 200, {}
 
-    now = time.time
-    monkeypatch.setattr(table, "claim", _claiming_later(table.claim, now))
-    batches = Batches(JobQueue(tmp_path), run)
+    batches = Batches(JobQueue(state), run)
     kept = (await batches.batch("ann", batch_id)).num_results
+    await let_leases_run_out(batches)
     async with batches._queue.run_workers(batches):
         ended = await until(batches, await batches.batch("ann", batch_id), has_ended)
     output = await results(batches, "ann", ended.data.output_file)
@@ -140,14 +139,13 @@ async def test_kill_9_loses_nothing_and_does_nothing_twice(
     assert len({*begun} & {*again}) <= 16, "only what was in progress is"
 
 
-def _claiming_later(claim: Any, now: Callable[[], float]) -> Any:
-    """Let the lease of whoever was killed have run out."""
-    return lambda database, data, worker, _, seconds: claim(
-        database, data, worker, now() + 60, seconds
+async def let_leases_run_out(batches: Batches) -> None:
+    await batches._database.run(
+        lambda connection: connection.execute("UPDATE jobs SET leased_until = 0")
     )
 
 
-async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
+async def test_cancelled_with_what_is_done(state: State) -> None:
     gate = asyncio.Event()
 
     async def run(asked: BatchRequest) -> tuple[int, Any]:
@@ -155,7 +153,7 @@ async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
             await gate.wait()
         return 200, {}
 
-    batches = Batches(JobQueue(tmp_path), run)
+    batches = Batches(JobQueue(state), run)
     async with batches._queue.run_workers(batches):
         batch = await created(batches, 3)
         await until(batches, batch, lambda found: found.num_results == 1)
@@ -172,14 +170,14 @@ async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
             await batches.cancel("ann", other.id)
 
 
-async def test_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WINDOW_SECONDS", -1)
 
     async def run(asked: BatchRequest) -> tuple[int, Any]:
         await asyncio.Event().wait()
         raise AssertionError
 
-    batches = Batches(JobQueue(tmp_path), run)
+    batches = Batches(JobQueue(state), run)
     async with batches._queue.run_workers(batches):
         ended = await until(batches, await created(batches, 2), has_ended)
     errors = await results(batches, "ann", ended.data.error_file)
@@ -212,8 +210,8 @@ def test_what_is_wrong_with_a_line(tmp_path: Path, text: str, message: str) -> N
     assert problem["line"] == (None if not text else text.count("\n") + 1)
 
 
-async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
-    batches = Batches(JobQueue(tmp_path), answer)
+async def test_a_file_that_is_wrong_fails_its_batch(state: State) -> None:
+    batches = Batches(JobQueue(state), answer)
     async with batches._queue.run_workers(batches):
         file = await batches.add_file("", "in.jsonl", io.BytesIO(b"\xff\x00\n{}"))
         ended = await until(batches, await batches.create("", URL, file.id, {}), has_ended)
@@ -224,10 +222,10 @@ async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path: Path) -> None:
-    batches = Batches(JobQueue(tmp_path), answer)
+async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(state: State) -> None:
+    batches = Batches(JobQueue(state), answer)
     lost, other = await created(batches, 2), await created(batches, 2)
-    (tmp_path / "files" / lost.data.input_file).unlink()
+    batches.files.remove(lost.data.input_file)
     async with batches._queue.run_workers(batches):
         failed = await until(batches, lost, has_ended)
         ended = await until(batches, other, has_ended)
@@ -236,18 +234,18 @@ async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path:
     assert [each["code"] for each in failed.data.problems] == ["file_not_found"]
 
 
-async def test_who_has_lost_a_batch_writes_no_results_of_it(tmp_path: Path) -> None:
+async def test_who_has_lost_a_batch_writes_no_results_of_it(state: State) -> None:
     """Its lease ran out while it answered the last line, and another worker has the batch now."""
-    database = JobQueue(tmp_path).database
 
     async def run(asked: BatchRequest) -> tuple[int, Any]:
         if asked.body["prompt"] == "line 1":
             batch = await batches.batch("ann", asked.id.rpartition("-")[0])
             await until(batches, batch, lambda found: found.num_results == 1)
-            await database.run(table.claim, BatchData, "another", time.time() + 60, 60.0)
+            await let_leases_run_out(batches)
+            await batches._database.run(table.claim, BatchData, "another", 60.0)
         return 200, {}
 
-    batches = Batches(JobQueue(tmp_path), run)
+    batches = Batches(JobQueue(state), run)
     async with batches._queue.run_workers(batches):
         batch = await created(batches, 2)
         await until(batches, batch, lambda found: found.num_results == 1)
@@ -255,16 +253,19 @@ async def test_who_has_lost_a_batch_writes_no_results_of_it(tmp_path: Path) -> N
         left = await batches.batch("ann", batch.id)
 
     assert (left.state, left.num_results) == (JobState.IN_PROGRESS, 1)
-    assert [path.name for path in (tmp_path / "files").iterdir()] == [batch.data.input_file]
+    assert [batches.files.exists(f"file-{batch.id}-{name}") for name in ("output", "error")] == [
+        False,
+        False,
+    ]
 
 
-async def test_others_do_not_learn_of_it(tmp_path: Path) -> None:
-    batches = Batches(JobQueue(tmp_path), answer)
+async def test_others_do_not_learn_of_it(state: State) -> None:
+    batches = Batches(JobQueue(state), answer)
     batch = await created(batches, 1)
 
     for asking in (
         batches.file("bob", batch.data.input_file),
-        batches.content("bob", batch.data.input_file),
+        batches.open_file("bob", batch.data.input_file),
         batches.delete_file("bob", batch.data.input_file),
         batches.create("bob", URL, batch.data.input_file, {}),
         batches.batch("bob", batch.id),
@@ -272,7 +273,7 @@ async def test_others_do_not_learn_of_it(tmp_path: Path) -> None:
     ):
         with pytest.raises(NoSuchObject):
             await asking
-    assert await batches.files("bob") == [] and await batches.batches("bob") == []
+    assert await batches.files_of("bob") == [] and await batches.batches_of("bob") == []
     with pytest.raises(RequestError, match="a batch reads it"):
         await batches.delete_file("ann", batch.data.input_file)
-    assert (tmp_path / "files" / batch.data.input_file).stat().st_size > 0
+    assert batches.files.exists(batch.data.input_file)

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +25,13 @@ from serving.errors import (
     TooLarge,
 )
 from serving.jobs import queue
-from serving.jobs.documents import Documents, Handle
+from serving.jobs.documents import DocumentJob, Documents, Handle
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
+from serving.storage.database import Connection
+from serving.storage.state import State
 from tests.serving.documents.shouting import ShoutingTranslator
 
 LINES = [f"line number {number} of many" for number in range(200)]
@@ -43,8 +44,8 @@ async def working(documents: Documents) -> AsyncIterator[None]:
         yield
 
 
-def documents_of(folder: Path, translator: ShoutingTranslator, **limits: Any) -> Documents:
-    return Documents(JobQueue(folder), translator.catalog, DocumentLimits(**limits))
+def documents_of(state: State, translator: ShoutingTranslator, **limits: Any) -> Documents:
+    return Documents(JobQueue(state), translator.catalog, DocumentLimits(**limits))
 
 
 async def sent(documents: Documents, text: bytes = TEXT, name: str = "a.txt") -> Handle:
@@ -56,6 +57,12 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not is_so():
             await asyncio.sleep(0.01)
+
+
+async def result(documents: Documents, handle: Handle) -> tuple[DocumentJob, bytes]:
+    job, file = await documents.open_result(handle, "ann")
+    with file:
+        return job, file.read()
 
 
 async def until_translated(documents: Documents, handle: Handle, num_fragments: int) -> None:
@@ -70,27 +77,27 @@ async def let_leases_run_out(documents: Documents) -> None:
     )
 
 
-async def test_a_document_is_translated_and_given_out(tmp_path: Path) -> None:
+async def test_a_document_is_translated_and_given_out(state: State) -> None:
     translator = ShoutingTranslator()
-    documents = documents_of(tmp_path, translator)
+    documents = documents_of(state, translator)
     handle = await sent(documents)
 
     waiting = await documents.job(handle, "ann")
     with pytest.raises(DocumentNotReady):
-        await documents.result(handle, "ann")
+        await documents.translated_job(handle, "ann")
     async with working(documents):
         await documents.wait_until_finished(handle, "ann")
-    job, path = await documents.result(handle, "ann")
+    job, data = await result(documents, handle)
 
     assert (waiting.state, waiting.worker, waiting.num_results) == (JobState.QUEUED, None, 0)
     assert (job.state, job.num_results, job.data.num_fragments) == (JobState.COMPLETED, 200, 200)
-    assert path.read_bytes() == TEXT.upper()
+    assert data == TEXT.upper()
     assert all(job.decoding.priority > 0 for job in translator.jobs)
     assert {job.decoding.share for job in translator.jobs} == {"ann"}
 
 
-async def test_who_has_no_key_of_it_learns_nothing(tmp_path: Path) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator())
+async def test_who_has_no_key_of_it_learns_nothing(state: State) -> None:
+    documents = documents_of(state, ShoutingTranslator())
     handle = await sent(documents)
 
     for other, owner in [(Handle(handle.id, "x"), "ann"), (Handle("x", "x"), "ann"), (handle, "b")]:
@@ -98,10 +105,10 @@ async def test_who_has_no_key_of_it_learns_nothing(tmp_path: Path) -> None:
             await documents.job(other, owner)
 
 
-async def test_another_replica_goes_on_with_what_was_left(tmp_path: Path) -> None:
+async def test_another_replica_goes_on_with_what_was_left(state: State) -> None:
     first, second = ShoutingTranslator(), ShoutingTranslator()
     first.gate, first.lets_pass = asyncio.Event(), 3
-    dying, living = documents_of(tmp_path, first), documents_of(tmp_path, second)
+    dying, living = documents_of(state, first), documents_of(state, second)
     handle = await sent(dying)
     abandoned = asyncio.create_task(dying._queue._work(dying))
     await until_translated(dying, handle, 3 * 16)
@@ -109,23 +116,26 @@ async def test_another_replica_goes_on_with_what_was_left(tmp_path: Path) -> Non
 
     async with working(living):
         await living.wait_until_finished(handle, "ann")
-    _, path = await living.result(handle, "ann")
+    _, data = await result(living, handle)
 
-    assert path.read_bytes() == TEXT.upper()
+    assert data == TEXT.upper()
     assert set(second.texts) == set(LINES[3 * 16 :])
     abandoned.cancel()
     await asyncio.gather(abandoned, return_exceptions=True)
     assert (await living.job(handle, "ann")).state is JobState.COMPLETED
 
 
-async def test_a_server_that_is_killed_goes_on_after_its_start(tmp_path: Path) -> None:
+async def test_a_server_that_is_killed_goes_on_after_its_start(
+    state: State, state_place: str
+) -> None:
     source = f"""
-import asyncio, pathlib
+import asyncio
+from serving.storage.opening import open_state
 from tests.serving.jobs import test_documents as t
 async def main():
     translator = t.ShoutingTranslator()
     translator.gate, translator.lets_pass = asyncio.Event(), 5
-    documents = t.documents_of(pathlib.Path({str(tmp_path)!r}), translator)
+    documents = t.documents_of(open_state({state_place!r}), translator)
     handle = await t.sent(documents)
     async with t.working(documents):
         await t.until_translated(documents, handle, 80)
@@ -140,21 +150,21 @@ asyncio.run(main())
         killed.send_signal(signal.SIGKILL)
         killed.wait()
     translator = ShoutingTranslator()
-    documents = documents_of(tmp_path, translator)
+    documents = documents_of(state, translator)
     await let_leases_run_out(documents)
 
     async with working(documents):
         await documents.wait_until_finished(handle, "ann")
-    _, path = await documents.result(handle, "ann")
+    _, data = await result(documents, handle)
 
-    assert path.read_bytes() == TEXT.upper()
+    assert data == TEXT.upper()
     assert set(translator.texts) == set(LINES[80:])
 
 
-async def test_a_worker_that_stops_gives_its_document_back(tmp_path: Path) -> None:
+async def test_a_worker_that_stops_gives_its_document_back(state: State) -> None:
     translator = ShoutingTranslator()
     translator.gate = asyncio.Event()
-    documents = documents_of(tmp_path, translator)
+    documents = documents_of(state, translator)
     handle = await sent(documents)
 
     async with working(documents):
@@ -165,12 +175,12 @@ async def test_a_worker_that_stops_gives_its_document_back(tmp_path: Path) -> No
 
 
 async def test_a_cancelled_document_is_worked_on_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "_RENEWAL_SECONDS", 0.05)
     translator = ShoutingTranslator()
     translator.gate = asyncio.Event()
-    documents = documents_of(tmp_path, translator)
+    documents = documents_of(state, translator)
     handle = await sent(documents)
 
     async with working(documents):
@@ -182,13 +192,13 @@ async def test_a_cancelled_document_is_worked_on_no_more(
         after = await sent(documents, b"after")
         await documents.wait_until_finished(after, "ann")
 
-    assert not (tmp_path / "documents" / handle.id).exists()
+    assert not documents.files.exists(handle.id)
 
 
 async def test_what_is_cancelled_while_it_is_written_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator())
+    documents = documents_of(state, ShoutingTranslator())
     handle = await sent(documents)
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -205,23 +215,23 @@ async def test_what_is_cancelled_while_it_is_written_is_no_failure(
         goes_on.set()
         await asyncio.sleep(0.2)
     assert caplog.records == []
-    assert not any(tmp_path.rglob(handle.id))
+    assert not documents.files.exists(handle.id)
 
 
-async def test_a_full_engine_is_waited_for(tmp_path: Path) -> None:
+async def test_a_full_engine_is_waited_for(state: State) -> None:
     translator = ShoutingTranslator()
     translator.errors = [Overloaded(1, 0.01) for _ in range(5)]
-    documents = documents_of(tmp_path, translator)
+    documents = documents_of(state, translator)
     handle = await sent(documents)
 
     async with working(documents):
         await documents.wait_until_finished(handle, "ann")
 
 
-async def test_a_failure_is_told(tmp_path: Path) -> None:
+async def test_a_failure_is_told(state: State) -> None:
     translator = ShoutingTranslator()
     translator.errors = [EngineError("scripted")] * 100
-    documents = documents_of(tmp_path, translator)
+    documents = documents_of(state, translator)
     handle = await sent(documents)
 
     async with working(documents):
@@ -230,14 +240,14 @@ async def test_a_failure_is_told(tmp_path: Path) -> None:
     assert (await documents.job(handle, "ann")).data.error == "scripted"
 
 
-async def test_what_has_expired_is_gone(tmp_path: Path) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator(), hours=1e-9)
+async def test_what_has_expired_is_gone(state: State) -> None:
+    documents = documents_of(state, ShoutingTranslator(), hours=1e-9)
     handle = await sent(documents)
 
     with pytest.raises(DocumentNotFound):
         await documents.job(handle, "ann")
     async with working(documents):
-        assert [*(tmp_path / "documents").iterdir()] == []
+        assert not documents.files.exists(handle.id)
 
 
 @pytest.mark.parametrize(
@@ -251,24 +261,24 @@ async def test_what_has_expired_is_gone(tmp_path: Path) -> None:
     ],
 )
 async def test_what_is_refused_leaves_nothing(
-    tmp_path: Path, name: str, text: bytes, error: type[Exception], message: str
+    state: State, name: str, text: bytes, error: type[Exception], message: str
 ) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator(), max_characters=5)
+    documents = documents_of(state, ShoutingTranslator(), max_characters=5)
 
     with pytest.raises(error, match=message):
         await sent(documents, text, name)
 
-    assert [*tmp_path.glob("documents/*")] == []
+    assert documents.files.num_bytes() == 0
 
 
-async def test_no_model_for_the_languages(tmp_path: Path) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator())
+async def test_no_model_for_the_languages(state: State) -> None:
+    documents = documents_of(state, ShoutingTranslator())
 
     with pytest.raises(RequestError, match="no such source language"):
         async with documents.receive(io.BytesIO(TEXT), "a.txt") as document:
             await documents.queue(document, "", DocumentSources("de"), "fr")
 
-    assert [*tmp_path.glob("documents/*")] == []
+    assert documents.files.num_bytes() == 0
 
 
 async def marked(documents: Documents, name: str) -> Handle:
@@ -279,9 +289,9 @@ async def marked(documents: Documents, name: str) -> Handle:
         )
 
 
-async def test_worse_translations_are_marked_also_by_another_replica(tmp_path: Path) -> None:
+async def test_worse_translations_are_marked_also_by_another_replica(state: State) -> None:
     translator = ShoutingTranslator()
-    documents = documents_of(tmp_path, translator)
+    documents = documents_of(state, translator)
     handle = await marked(documents, "a.po")
     query = "INSERT INTO results VALUES (?, 0, 0, ?)"
     stored = (handle.id, json.dumps(["UN CHIEN", 0.4]))  # by a replica that is gone
@@ -289,33 +299,35 @@ async def test_worse_translations_are_marked_also_by_another_replica(tmp_path: P
 
     async with working(documents):
         await documents.wait_until_finished(handle, "ann")
-    _, path = await documents.result(handle, "ann")
+    _, data = await result(documents, handle)
 
-    assert '#, fuzzy\nmsgid "a dog"\nmsgstr "UN CHIEN"' in path.read_text()
-    assert '#, fuzzy\nmsgid "a cat"\nmsgstr "A CAT"' in path.read_text()
+    assert '#, fuzzy\nmsgid "a dog"\nmsgstr "UN CHIEN"' in data.decode()
+    assert '#, fuzzy\nmsgid "a cat"\nmsgstr "A CAT"' in data.decode()
     assert translator.texts == ["a cat"]
 
 
-async def test_an_older_version_can_read_what_does_not_ask_for_quality(tmp_path: Path) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator())
+async def test_an_older_version_can_read_what_does_not_ask_for_quality(state: State) -> None:
+    documents = documents_of(state, ShoutingTranslator())
     for handle in (await sent(documents), await marked(documents, "a.po")):
         asked = (await documents.job(handle, "ann")).data.quality_threshold
-        [stored] = await documents._database.run(
-            lambda database, own=handle.id: database.execute(
-                "SELECT data FROM jobs WHERE id = ?", [own]
-            ).fetchone()
-        )
-        assert json.loads(stored).get("quality_threshold", "nothing") == (asked or "nothing")
+        stored = await documents._database.run(stored_data, handle.id)
+        assert stored.get("quality_threshold", "nothing") == (asked or "nothing")
 
 
-async def test_a_format_without_a_place_for_quality(tmp_path: Path) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator())
+def stored_data(connection: Connection, job_id: str) -> dict[str, Any]:
+    [row] = connection.rows("SELECT data FROM jobs WHERE id = ?", (job_id,))
+    data: dict[str, Any] = json.loads(row["data"])
+    return data
+
+
+async def test_a_format_without_a_place_for_quality(state: State) -> None:
+    documents = documents_of(state, ShoutingTranslator())
     with pytest.raises(RequestError, match=r"quality_threshold: a.txt cannot.*\.po, \.pot, "):
         await marked(documents, "a.txt")
 
 
-async def test_there_is_room_for_so_much_and_no_more(tmp_path: Path) -> None:
-    documents = documents_of(tmp_path, ShoutingTranslator(), disk_mib=1)
+async def test_there_is_room_for_so_much_and_no_more(state: State) -> None:
+    documents = documents_of(state, ShoutingTranslator(), disk_mib=1)
     await sent(documents, b"word " * 300_000)
 
     with pytest.raises(DocumentsFull):

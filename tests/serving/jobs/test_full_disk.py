@@ -16,6 +16,9 @@ from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
+from serving.storage.database import Connection
+from serving.storage.opening import open_state
+from serving.storage.sqlite import SqliteConnection
 from tests.serving.documents.shouting import ShoutingTranslator
 from tests.serving.jobs.killed import URL, answer, requests, text_of
 from tests.small_disk import fill, make_read_only, make_room, small_disk
@@ -37,7 +40,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.translator = ShoutingTranslator()
-        self.queue = JobQueue(folder)
+        self.queue = JobQueue(open_state(folder))
         self.documents = Documents(self.queue, self.translator.catalog, DocumentLimits())
         self.batches = Batches(self.queue, answer)
         self.accepted: dict[int, Handle] = {}
@@ -61,14 +64,15 @@ class Server:
         async with asyncio.timeout(60):
             for number, handle in self.accepted.items():
                 await self.documents.wait_until_finished(handle, "ann")
-                _, path = await self.documents.result(handle, "ann")
-                assert path.read_bytes() == text_of(number).upper()
+                _, file = await self.documents.open_result(handle, "ann")
+                with file:
+                    assert file.read() == text_of(number).upper()
             for identity in self.accepted_batches:
                 while (batch := await self.batches.batch("ann", identity)).state in OPEN:
                     await asyncio.sleep(0.01)
                 assert batch.data.output_file is not None
-                path = await self.batches.content("ann", batch.data.output_file)
-                said = [json.loads(line)["custom_id"] for line in path.read_text().splitlines()]
+                with await self.batches.open_file("ann", batch.data.output_file) as file:
+                    said = [json.loads(line)["custom_id"] for line in file]
                 assert said == [json.loads(line)["custom_id"] for line in requests()]
 
 
@@ -117,7 +121,7 @@ async def test_a_disk_that_is_full_from_the_start_is_waited_for(
 async def test_a_disk_that_is_read_only_at_first(disk: Path) -> None:
     before = Server(disk / "state")
     await before.ask(0)
-    await before.queue.database.run(lambda database: database.close())
+    await before.queue.database.run(_close)
     make_read_only(disk)
     server = Server(disk / "state")
     async with server.queue.run_workers(server.documents, server.batches):
@@ -141,3 +145,8 @@ async def test_files_can_be_deleted_from_a_full_disk(disk: Path) -> None:
         await server.batches.add_file("ann", "in.jsonl", requests())
     await server.batches.delete_file("ann", large.id)
     await server.batches.add_file("ann", "in.jsonl", requests())
+
+
+def _close(connection: Connection) -> None:
+    assert isinstance(connection, SqliteConnection)
+    connection.close()

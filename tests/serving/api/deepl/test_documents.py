@@ -102,6 +102,7 @@ async def test_a_document_that_was_not_sent_whole_can_be_fetched_again(desk: Wor
     taken_result = await documents.take_result(document_handle, "")
 
     meanwhile = await result(desk, handle)
+    taken_result.file.close()
     await taken_result.mark_interrupted()
     fetched = await result(desk, handle)
 

@@ -18,10 +18,11 @@ class Taken(TakenResult):
 
     def __init__(self, path: Path) -> None:
         object.__setattr__(self, "path", path)
+        object.__setattr__(self, "file", path.open("rb"))
         object.__setattr__(self, "ends", [])
 
     async def mark_sent(self) -> None:
-        self.path.unlink()
+        self.path.unlink()  # type: ignore[attr-defined]
         self.ends.append("sent")  # type: ignore[attr-defined]
 
     async def mark_interrupted(self) -> None:
@@ -38,7 +39,7 @@ async def test_a_document_is_removed_before_its_last_byte_is_sent(
     result = Taken(path)
     num_sent = 0
 
-    async for chunk in file_response(JOB, path, result).body_iterator:
+    async for chunk in file_response(JOB, result.file, result).body_iterator:
         num_sent += len(chunk)
         assert path.exists() == (num_sent < size)
     assert num_sent == size
