@@ -76,7 +76,7 @@ def run(host: Host, script: str) -> str:
 
 def start(host: Host, script: str, log: str) -> None:
     """Start commands of the page that do not end, and again whenever they do, as systemd would."""
-    again_and_again = 'while true; do bash -c "$0"; sleep 1; done'
+    again_and_again = 'while true; do bash -c "$0" || sleep 1; done'
     host.start(*_in_clone(again_and_again), script, log=log)
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 from tests.served import eventually
 from tests.serving.deployments import deploy_page
 from tests.serving.deployments.deploy_page import CLONE, blocks_below
@@ -24,7 +26,7 @@ RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT={REPLICA_PORTS.stop}
 RAY_SERVE_PORT_QUARANTINE_S=0
 RAY_worker_niceness=0
 """
-_WORDS = {"TOKEN=TOKEN": f"TOKEN={'0123456789abcdef' * 4}"}
+TOKEN = "0123456789abcdef" * 4
 
 
 @dataclass
@@ -74,6 +76,12 @@ class Cluster:
         """Return whether each node has a replica and a proxy before this time has passed."""
         return eventually(lambda: all(node.is_whole(self.client) for node in self.nodes), seconds)
 
+    def has_a_dashboard(self, seconds: float) -> bool:
+        """Return whether the head answers `apply` before this time has passed."""
+        url = f"http://{self.head.host.address}:8265/api/serve/applications/"
+        with self.client.clients(1) as pool:
+            return eventually(lambda: pool.submit(_answers, url).result(), seconds)
+
     def apply(self, configuration: str, *options: str) -> str:
         """Return what `attendant deploy apply` writes."""
         self.client.path(f"{CLONE}/server.yaml").write_text(configuration)
@@ -82,18 +90,25 @@ class Cluster:
         return deploy_page.run(self.client, command).strip()
 
 
+def _answers(url: str) -> bool:
+    try:
+        httpx.get(url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=10).raise_for_status()
+    except httpx.HTTPError:
+        return False
+    return True
+
+
 @contextmanager
 def two_nodes(folder: Path, models: Path) -> Iterator[Cluster]:
     """Start them; at the end nothing is left of them."""
     redis, environment, start_head, start_worker, _ = blocks_below("The same with Ray")
-    for word, value in _WORDS.items():
-        environment = environment.replace(word, value)
+    environment = environment.replace("TOKEN=TOKEN", f"TOKEN={TOKEN}")
     environment += f"cat >> ray.env <<'END'\n{_ENVIRONMENT}END\n"
     (postgresql,) = blocks_below("PostgreSQL")
     with hosts(folder, models, "one", "two", "client", "db") as (one, two, client, db):
         for host in (one, two, client, db):
             deploy_page.prepare(host, MODELS)
-        client.path(f"{CLONE}/token").write_text(_WORDS["TOKEN=TOKEN"].partition("=")[2])
+        client.path(f"{CLONE}/token").write_text(TOKEN)
         deploy_page.install_packages(db)
         deploy_page.run(db, postgresql)
         deploy_page.run(db, redis)
