@@ -25,6 +25,7 @@ _COMMANDS = {
     "keys": "serving.commands.administration:keys",
     "models": "serving.commands.administration:models",
     "memory": "serving.commands.memory:memory",
+    "state": "serving.commands.state:state",
     "translate": "serving.commands.translate:translate",
     "generate": "serving.commands.generate:generate",
     "caption": "serving.commands.caption:caption",
@@ -58,7 +59,7 @@ _SECTIONS = {
         "mcp",
     ),
     "Get models": ("pull", "export", "train", "tune"),
-    "Run a server": ("keys", "models", "memory", "deploy"),
+    "Run a server": ("keys", "models", "memory", "state", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }
 

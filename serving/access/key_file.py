@@ -3,8 +3,9 @@
 A key has 256 random bits, so that a plain SHA-256 is enough: nobody can guess it. Slow hashes are
 for passwords.
 
-A limit is a field of `KeyEntry`. Those of each replica are counted in `key_ring.py`, those of all
-replicas together in `quota.py`; `attendant keys` (`commands/administration.py`) sets them.
+A limit is a field of `KeyEntry`, and is one of all replicas together. Requests of a second and
+tokens of a minute are counted in `rates.py`, requests of a minute and characters of a month in
+`quota.py`; `attendant keys` (`commands/administration.py`) sets them.
 """
 
 import hashlib
@@ -28,8 +29,9 @@ class KeyEntry(BaseModel):
     """A key with its limits; None is no limit.
 
     sha256: of the key, in hexadecimal digits.
-    requests_per_second, tokens_per_minute: limits of each replica.
-    requests_per_minute, characters_per_month: limits of all replicas together.
+    requests_per_second, tokens_per_minute: rates, which each replica holds alone while it
+        cannot ask the database of the state.
+    requests_per_minute, characters_per_month: exact limits: requests are refused meanwhile.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from serving.access.key_file import KeyEntry, hash_key, read_keys
-from serving.access.token_bucket import Clock, TokenBucket, requests_bucket, tokens_bucket
+from serving.access.token_bucket import Clock, TokenBucket, requests_rate, tokens_rate
 from serving.errors import ConfigError, RateExceeded
 
 logger = logging.getLogger(__name__)
@@ -19,36 +19,34 @@ _CHECK_SECONDS = 1.0  # how often the file is checked for changes
 
 
 class Key:
-    """An entry with its buckets."""
+    """An entry with its buckets of this replica. Their levels are never below those of all replicas
+    together (`rates.py`).
+
+    requests, tokens: None without a limit.
+    """
 
     def __init__(self, entry: KeyEntry, clock: Clock) -> None:
         self.entry = entry
-        self._requests: TokenBucket | None = None
-        self._tokens: TokenBucket | None = None
+        self.requests: TokenBucket | None = None
+        self.tokens: TokenBucket | None = None
         if entry.requests_per_second is not None:
-            self._requests = requests_bucket(entry.requests_per_second, clock)
+            self.requests = TokenBucket(requests_rate(entry.requests_per_second), clock)
         if entry.tokens_per_minute is not None:
-            self._tokens = tokens_bucket(entry.tokens_per_minute, clock)
+            self.tokens = TokenBucket(tokens_rate(entry.tokens_per_minute), clock)
 
     @property
     def name(self) -> str:
         return self.entry.name
 
-    def admit(self) -> None:
-        """Count one more request. Raises RateExceeded."""
-        if self._tokens and (seconds := self._tokens.seconds_until(1)):
+    def refusal(self) -> RateExceeded | None:
+        """Return the error of one more request; None if its buckets have enough."""
+        if self.tokens and (seconds := self.tokens.seconds_until(1)):
             rate = f"{self.entry.tokens_per_minute:g} tokens a minute"
-            raise RateExceeded(self.name, rate, seconds)
-        if self._requests:
-            if seconds := self._requests.seconds_until(1):
-                rate = f"{self.entry.requests_per_second:g} requests a second"
-                raise RateExceeded(self.name, rate, seconds)
-            self._requests.take(1)
-
-    def charge(self, num_tokens: int) -> None:
-        """Count the tokens of a request that has ended."""
-        if self._tokens:
-            self._tokens.take(num_tokens)
+            return RateExceeded(self.name, rate, seconds)
+        if self.requests and (seconds := self.requests.seconds_until(1)):
+            rate = f"{self.entry.requests_per_second:g} requests a second"
+            return RateExceeded(self.name, rate, seconds)
+        return None
 
 
 class KeyRing:

@@ -33,7 +33,7 @@ _WAIT_SECONDS = 3.0  # for a database that does not answer
 # If a replica was killed before it could release what it had reserved.
 _RESERVED_SECONDS = 600.0
 _RENEW_SECONDS = 180.0
-_SCHEMA = Schema(
+SCHEMA = Schema(
     "quota",
     [
         Migration("""
@@ -99,7 +99,7 @@ class Quota:
         """clock: of refusals that are certain without the database."""
         self._place, self._ring = state.place, ring
         self._database_time, self._clock = database_time, clock
-        self._database = state.database(_SCHEMA)
+        self._database = state.database(SCHEMA)
         self._bills = BillWriter(self._database, database_time)
         # One request of a key asks the database at a time: the others would only wait there, each
         # on a thread that other requests need.

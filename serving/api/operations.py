@@ -123,7 +123,9 @@ def _model_routes(services: Services, operators: Operators) -> list[ProtocolRout
         await operators.loader.unload(name)
         return JSONResponse({"model": name})
 
-    routes = Routes(_OPERATORS_PROTOCOL, "operations", Authenticator(operators.keys))
+    routes = Routes(
+        _OPERATORS_PROTOCOL, "operations", Authenticator(operators.keys, services.rates)
+    )
     body = DescribedBody(LoadBody, (JSON,), {"bundle": "/srv/bundles/en-fr"})
     statuses, extra = (400, *COMMON_STATUSES), {"servers": [_OPERATIONS_PORT]}
     routes.add(

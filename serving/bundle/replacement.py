@@ -25,8 +25,8 @@ def replace_bundle(new: Path, old: Path) -> None:
         retired = _replaced_path(old)
         if retired.exists():  # of a program that was killed after the second of these renames
             shutil.rmtree(retired)
-        old.rename(retired)
-        new.rename(old)
+        while not _rename_both(new, old, retired):
+            pass
         retired.rename(new)
 
 
@@ -35,6 +35,20 @@ def restore_replaced_bundle(folder: Path) -> None:
     if not folder.exists():
         with suppress(OSError):  # there is none, or the folder cannot be written to
             _replaced_path(folder).rename(folder)
+
+
+def _rename_both(new: Path, old: Path, retired: Path) -> bool:
+    """Rename ``old`` to ``retired``, then ``new`` to ``old``. Return False if another process has
+    given the old one its name back, because it opened the bundle between these two.
+    """
+    old.rename(retired)
+    try:
+        new.rename(old)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def _replaced_path(folder: Path) -> Path:

@@ -43,8 +43,8 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option("--rate", type=float, help="Most requests a second, of each replica.")
-@click.option("--tokens", type=float, help="Most tokens a minute, of each replica.")
+@click.option("--rate", type=float, help="Most requests a second.")
+@click.option("--tokens", type=float, help="Most tokens a minute.")
 @click.option("--requests", type=float, help="Most requests a minute, of all replicas together.")
 @click.option("--characters", type=int, help="Most characters a month, of all replicas together.")
 @_FILE

@@ -88,7 +88,7 @@ class Replica:
         self._share = FairShare(cpus)
         place = os.environ.get(STATE_VARIABLE) or group.state or default_state_folder()
         self._state = open_state(place)
-        self._memories = TranslationMemories(Path(self._state.place))
+        self._memories = TranslationMemories(self._state)
         self._models = LoadedModels(self._load, self._engine_metrics.remove)
         self._models.start(group.bundles)
         self._applications = Applications(running_applications)

@@ -1,5 +1,9 @@
-"""What a server stores: the schemas of all its databases."""
+"""All that a server stores: the schemas of its tables, and the kinds of its files."""
 
-from serving.storage.schema import Schema
+from serving.access import quota, rates
+from serving.glossaries import store as glossaries
+from serving.jobs import table as jobs
+from serving.translation_memory import store as memories
 
-SCHEMAS: tuple[Schema, ...] = ()
+SCHEMAS = (glossaries.SCHEMA, jobs.SCHEMA, memories.SCHEMA, quota.SCHEMA, rates.SCHEMA)
+FILE_STORES = ("documents", "files", "memory-imports")

@@ -58,9 +58,8 @@ _POLL_SECONDS = 0.2
 _FETCH_SECONDS = 300.0  # after a kill, a document that was being sent can be fetched again then
 _PRIORITY = 1_000  # a higher number is less urgent
 _TAG = re.compile("<[^>]*>")
-# Before the JSON of a text with characters that no database or not every one can store.
-_ESCAPED = "\x1f"
-_NOT_STORABLE = re.compile(f"[\0\ud800-\udfff]|^{_ESCAPED}")
+# Fragments are XML. PostgreSQL could not store NUL, and no database half a surrogate pair.
+_NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +288,7 @@ class Documents:
 
     async def _translate_document(self, job: DocumentJob, lease: Lease, document: Document) -> None:
         data = job.data
-        results = await self._database.run(table.results, job.id)
-        done = {number: _unescape(text) for number, text in results.items()}
+        done = await self._database.run(table.results, job.id)
         sources = {n: source for source, numbers in data.others.items() for n in numbers}
         translator, _ = await self._translation_job(data, data.source, job.owner)
         num_cut = 0
@@ -332,7 +330,7 @@ class Documents:
             async for result in results:
                 num_cut += sum(best.reason is FinishReason.LENGTH for best in result.values())
                 texts = {n: _stored_text(best, translation_job) for n, best in result.items()}
-                await lease.save({number: _escape(text) for number, text in texts.items()})
+                await lease.save(texts)
                 done.update(texts)
         return num_cut
 
@@ -401,23 +399,15 @@ def _result_file(job: DocumentJob) -> str:
     return f"result.{file_extension(result_name(job.data.name))}"
 
 
-def _escape(text: str) -> str:
-    return f"{_ESCAPED}{json.dumps(text)}" if _NOT_STORABLE.search(text) else text
-
-
-def _unescape(text: str) -> str:
-    is_escaped = text.startswith(_ESCAPED)
-    return json.loads(text.removeprefix(_ESCAPED)) if is_escaped else text
-
-
 def _stored_text(best: Rendering, job: TranslationJob) -> str:
     """Return a fragment's translation as it is stored: with its quality, if that is asked for,
     which is 0 for one that ended by its limit of tokens.
     """
+    text = _NOT_IN_XML.sub("", best.text)
     if not job.returns_quality:
-        return best.text
+        return text
     score = 0.0 if best.reason is FinishReason.LENGTH else text_score(best.quality)
-    return json.dumps([best.text, score])
+    return json.dumps([text, score])
 
 
 @dataclass(frozen=True)

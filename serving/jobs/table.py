@@ -34,7 +34,12 @@ SCHEMA = Schema(
     "jobs",
     [
         Migration(_FIRST),
-        Migration("CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (kind, state, created_at);"),
+        # Results are counted whenever somebody asks for the state of a job: of a batch with 50,000
+        # the second index is read in 26 ms, the table, whose rows have the texts, in 1256 ms.
+        Migration("""
+            CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (kind, state, created_at);
+            CREATE INDEX IF NOT EXISTS results_by_error ON results (job, is_error);
+        """),
     ],
 )
 _JOB = (
@@ -42,6 +47,9 @@ _JOB = (
     " (SELECT CAST(coalesce(sum(is_error), 0) AS BIGINT) FROM results WHERE job = id) AS num_errors"
     " FROM jobs"
 )
+
+
+_PAGE_NUMBERS = 1_000  # rows in memory at once
 
 
 class JobState(StrEnum):
@@ -273,8 +281,13 @@ def results_after(
 
 
 def result_numbers(connection: Connection, job_id: str) -> set[int]:
-    query = "SELECT number FROM results WHERE job = ?"
-    return {row["number"] for row in connection.rows(query, (job_id,))}
+    query = "SELECT number FROM results WHERE job = ? AND number > ? ORDER BY number LIMIT ?"
+    numbers: set[int] = set()
+    last = -1
+    while page := [row["number"] for row in connection.rows(query, (job_id, last, _PAGE_NUMBERS))]:
+        numbers.update(page)
+        last = page[-1]
+    return numbers
 
 
 def add_file(connection: Connection, record: FileRecord) -> None:

@@ -42,6 +42,18 @@ class Connection(ABC):
         """Execute a statement once for each row of values; return how many rows have changed."""
 
     @abstractmethod
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Insert new rows, as many as there are at the highest speed."""
+
+    @abstractmethod
+    def analyze(self, *tables: str) -> None:
+        """Bring up to date what fast plans for queries need after many rows have changed. It cannot
+        be called within a transaction.
+        """
+
+    @abstractmethod
     def transaction(self, lock: str = "") -> AbstractContextManager[None]:
         """Run the block as one transaction, rolled back if it raises.
 
@@ -58,6 +70,12 @@ class Connection(ABC):
     @abstractmethod
     def create_tables(self, script: str) -> None:
         """Execute the statements of a schema, in SQLite's STRICT types."""
+
+    @abstractmethod
+    def continue_numbers(self, table: str, column: str) -> None:
+        """Let the next row of a table, whose primary key is this column, have the number after the
+        highest one: rows were inserted with their numbers.
+        """
 
     def row(self, query: str, values: Sequence[object] = ()) -> Row | None:
         """Return the first row; None if there is none."""

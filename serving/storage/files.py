@@ -18,6 +18,7 @@ from serving.errors import StorageError
 from serving.storage.sqlite import make_folder
 
 ABANDONED_SECONDS = 3600.0  # what no job has by then was left by a killed replica
+_BEGUN = ".begun"  # ends the name of a file that is being written
 COPY_BYTES = 2**20  # so much of a file is in memory at once
 Entered = TypeVar("Entered")
 
@@ -42,6 +43,10 @@ class FileStore(ABC):
         """Return a file, open for reading: also after it is removed. Raises FileNotFoundError."""
         with self.reading(owner, name) as path:
             return path.open("rb")
+
+    @abstractmethod
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Yield the owner and the name of every file."""
 
     @abstractmethod
     def exists(self, owner: str) -> bool:
@@ -80,6 +85,12 @@ class FolderFiles(FileStore):
             raise FileNotFoundError(path)
         yield path
 
+    def names(self) -> Iterator[tuple[str, str]]:
+        for path in sorted(self._path.glob("*")):
+            for file in sorted(path.glob("*")) if path.is_dir() else [path]:
+                if file.is_file() and file.suffix != _BEGUN:
+                    yield path.name, "" if file is path else file.name
+
     def exists(self, owner: str) -> bool:
         return self._path_of(owner).exists()
 
@@ -114,7 +125,7 @@ class FolderFiles(FileStore):
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Yield a temporary path, which becomes `target` if the block ends without an error."""
-    begun = target.with_name(f"{target.name}.begun")
+    begun = target.with_name(f"{target.name}{_BEGUN}")
     try:
         yield begun
         os.replace(begun, target)

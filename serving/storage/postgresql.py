@@ -17,6 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
+from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from serving.errors import StorageError
@@ -79,6 +80,24 @@ class PostgresqlConnection(Connection):
             cursor.executemany(_with_placeholders(statement), rows)
             return cursor.rowcount
 
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy,
+        ):
+            for row in rows:
+                copy.write_row(row)
+
+    def analyze(self, *tables: str) -> None:
+        self._connection.execute("SET statement_timeout = 0")
+        try:
+            # VACUUM, too: scans of an index alone need it.
+            self._connection.execute(f"VACUUM (ANALYZE, SKIP_LOCKED) {', '.join(tables)}")
+        finally:
+            self._connection.execute(_SETTINGS)
+
     @contextmanager
     def transaction(self, lock: str = "") -> Iterator[None]:
         with self._connection.transaction():
@@ -89,6 +108,13 @@ class PostgresqlConnection(Connection):
     def time(self) -> float:
         [row] = self.rows("SELECT CAST(extract(epoch FROM clock_timestamp()) AS FLOAT) AS now")
         return float(row["now"])
+
+    def continue_numbers(self, table: str, column: str) -> None:
+        self.rows(
+            f"SELECT setval(pg_get_serial_sequence(?, ?), coalesce(max({column}), 0) + 1, false)"
+            f" FROM {table}",
+            (table, column),
+        )
 
     def create_tables(self, script: str) -> None:
         self._connection.execute(_TYPE.sub(lambda match: _TYPES[match[0]], script))
@@ -173,6 +199,16 @@ class PostgresqlServer:
             if connection.row(privileges) is None:
                 raise SchemaError("its schema attendant belongs to another user")
 
+    def is_in_use(self) -> bool:
+        """Return whether other processes are connected under the name of this one."""
+        query = (
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = current_setting('application_name')"
+            " AND pid <> pg_backend_pid()"
+        )
+        with self.connection() as connection:
+            return connection.row(query) is not None
+
     def close(self) -> None:
         self.executor.shutdown()
         self._pool.close()
@@ -244,6 +280,9 @@ def _name(parameters: Mapping[str, Any]) -> str:
 
 def _configure(connection: "psycopg.Connection[Row]") -> None:
     connection.execute(_SETTINGS)
+    # By default a number has the smallest type that holds it: a statement would be prepared once
+    # for every combination of sizes.
+    connection.adapters.register_dumper(int, Int8Dumper)
 
 
 def _make_namespace(connection: PostgresqlConnection) -> None:

@@ -59,6 +59,13 @@ class DatabaseFiles(FileStore):
                 _fetch(connection, (self._name, owner, name), path)
             yield path
 
+    def names(self) -> Iterator[tuple[str, str]]:
+        query = "SELECT owner, name FROM stored_files WHERE store = ? ORDER BY owner, name"
+        with self._connection() as connection:
+            rows = connection.rows(query, (self._name,))
+        for row in rows:
+            yield row["owner"], row["name"]
+
     def exists(self, owner: str) -> bool:
         query = "SELECT 1 FROM stored_files WHERE store = ? AND owner = ?"
         with self._connection() as connection:

@@ -33,5 +33,8 @@ class PostgresqlState(State):
         for schema in (*schemas, FILES_SCHEMA):
             self.database(schema).run_blocking(lambda connection: None)
 
+    def is_in_use(self) -> bool:
+        return self._server.is_in_use()
+
     def close(self) -> None:
         self._server.close()

@@ -5,13 +5,11 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.conninfo import make_conninfo
-from psycopg.pq import PGconn, Ping
 
-# A statement that has had no answer for so long, of a server that takes no other connection either
-# (libpq's shortest timeout is 2 s), will have none. A slow one of a server that answers goes on.
+# A statement that has had no answer for so long, of a server that says nothing to a new connection
+# either, will have none. A slow one of a server that answers goes on.
 _SILENCE_SECONDS = 1.0
-_PING_SECONDS = 2
+_CONNECT_SECONDS = 2  # libpq's shortest timeout
 
 Result = TypeVar("Result")
 
@@ -45,18 +43,24 @@ class WatchedConnection(psycopg.Connection[Any]):
                 if readiness:
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since > _SILENCE_SECONDS:
-                    self._ping()
+                    self._check_server()
                     quiet_since = time.monotonic()
                 awaited = exchange.send(readiness)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    def _ping(self) -> None:
-        """Close the connection and raise ServerIsSilent if its server takes no other one."""
-        parameters = self.info.get_parameters()
-        parameters |= {"host": self.info.host, "port": str(self.info.port)}
-        parameters["connect_timeout"] = str(_PING_SECONDS)
-        if PGconn.ping(make_conninfo(**parameters).encode()) == Ping.NO_RESPONSE:
+    def _check_server(self) -> None:
+        """Close the connection and raise ServerIsSilent if its server says nothing to another one.
+        That it refuses the other one is an answer.
+        """
+        parameters: dict[str, Any] = self.info.get_parameters()
+        parameters |= {"host": self.info.host, "port": self.info.port}
+        parameters["connect_timeout"] = _CONNECT_SECONDS
+        try:
+            psycopg.connect(**parameters).close()  # PQping would hold the lock of the interpreter
+        except psycopg.errors.ConnectionTimeout:
             self.pgconn.finish()
-            raise ServerIsSilent("the server does not answer")
+            raise ServerIsSilent("the server does not answer") from None
+        except psycopg.OperationalError:
+            pass

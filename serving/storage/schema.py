@@ -13,6 +13,10 @@ CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (
 """
 
 
+# Instead of the version from which on the tables can be used, until all of a copy is there.
+_UNFINISHED = 10**9
+
+
 class SchemaError(Exception):
     """The database cannot be used by this version. Its text ends a sentence that names it."""
 
@@ -37,10 +41,39 @@ class Schema:
 
     migrations: the first makes the tables, each other changes them. They are never changed once
         released. The first one leaves tables alone that are there already.
+    may_be_unfinished: whether tables are opened, too, that a copy has not filled yet: only the copy
+        itself does.
     """
 
     name: str
     migrations: Sequence[Migration]
+    may_be_unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """usable_from: the oldest version of the program's schema that can use the tables."""
+
+    version: int
+    usable_from: int
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.usable_from == _UNFINISHED
+
+
+def read_version(connection: Connection, schema: Schema) -> SchemaVersion:
+    query = "SELECT version, usable_from FROM schema_versions WHERE name = ?"
+    row = connection.row(query, (schema.name,))
+    return SchemaVersion(row["version"], row["usable_from"]) if row else SchemaVersion(0, 1)
+
+
+def set_unfinished(connection: Connection, schema: Schema, is_unfinished: bool) -> None:
+    """Let only a copy open the tables, or everybody again. The tables have the newest version."""
+    numbers = (n for n, migration in enumerate(schema.migrations, 1) if migration.breaks_older)
+    usable_from = _UNFINISHED if is_unfinished else max(numbers, default=1)
+    change = "UPDATE schema_versions SET usable_from = ? WHERE name = ?"
+    connection.execute(change, (usable_from, schema.name))
 
 
 def migrate(connection: Connection, schema: Schema) -> None:
@@ -51,10 +84,12 @@ def migrate(connection: Connection, schema: Schema) -> None:
     """
     with connection.transaction(f"schema {schema.name}"):
         connection.create_tables(_VERSIONS)
-        query = "SELECT version, usable_from FROM schema_versions WHERE name = ?"
-        row = connection.row(query, (schema.name,)) or {"version": 0, "usable_from": 1}
-        version, newest = row["version"], len(schema.migrations)
-        if row["usable_from"] > newest:
+        stored, newest = read_version(connection, schema), len(schema.migrations)
+        version, usable_from = stored.version, stored.usable_from
+        if stored.is_unfinished and not schema.may_be_unfinished:
+            message = "has an unfinished copy of other state; run `attendant state copy` again"
+            raise SchemaError(message)
+        if usable_from > newest and not stored.is_unfinished:
             message = (
                 f"its {schema.name} have version {version} of a newer Attendant, and this one knows"
                 f" up to {newest}; update it"
@@ -62,10 +97,9 @@ def migrate(connection: Connection, schema: Schema) -> None:
             raise SchemaError(message)
         if version >= newest:
             return
-        usable_from = row["usable_from"]
         for number, migration in enumerate(schema.migrations[version:], version + 1):
             connection.create_tables(migration.script)
-            usable_from = number if migration.breaks_older else usable_from
+            usable_from = max(usable_from, number if migration.breaks_older else 1)
         connection.execute(
             "INSERT INTO schema_versions (name, version, usable_from) VALUES (?, ?, ?)"
             " ON CONFLICT (name) DO UPDATE"

@@ -7,7 +7,7 @@ from pathlib import Path
 from serving.storage.database import Database
 from serving.storage.files import FileStore, FolderFiles
 from serving.storage.schema import Schema
-from serving.storage.sqlite import SqliteDatabase, make_folder, sqlite_path
+from serving.storage.sqlite import SqliteDatabase, is_open_elsewhere, make_folder, sqlite_path
 
 
 class State(ABC):
@@ -39,6 +39,12 @@ class State(ABC):
         """
 
     @abstractmethod
+    def is_in_use(self) -> bool:
+        """Return whether another process uses the place, as far as can be seen: servers that have
+        not read or written anything for a minute cannot. Raises StorageError.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Close all connections."""
 
@@ -50,9 +56,12 @@ class FolderState(State):
 
     def __init__(self, folder: Path) -> None:
         self.place, self._folder = str(folder), folder
+        self._databases: list[SqliteDatabase] = []
 
     def database(self, schema: Schema) -> Database:
-        return SqliteDatabase(self._folder, schema)
+        database = SqliteDatabase(self._folder, schema)
+        self._databases.append(database)
+        return database
 
     def files(self, name: str) -> FileStore:
         return FolderFiles(self._folder / name)
@@ -64,7 +73,11 @@ class FolderState(State):
         make_folder(self._folder)
         for schema in schemas:
             if sqlite_path(self._folder, schema).exists():  # it is made when it is needed
-                SqliteDatabase(self._folder, schema).run_blocking(lambda connection: None)
+                self.database(schema).run_blocking(lambda connection: None)
+
+    def is_in_use(self) -> bool:
+        return any(map(is_open_elsewhere, self._folder.glob("*.sqlite3")))
 
     def close(self) -> None:
-        pass  # each connection is closed with the process
+        for database in self._databases:
+            database.close()

@@ -102,10 +102,16 @@ def word_attention(
     """
     target_words = find_words(target.text) if target_words is None else target_words
     source_words = find_words(source.text) if source_words is None else source_words
-    rows = overlap_shares(target_words, target.spans)
-    rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    rows = target_word_weights(target, target_words)
     matrix: Array = rows @ sum_over_source_words(attention, source, source_words)
     return matrix
+
+
+def target_word_weights(target: TokenizedText, words: Sequence[Span]) -> Array:
+    """Return the weights of tokens in the mean of each word: f64 [words, target tokens]."""
+    rows = overlap_shares(words, target.spans)
+    rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    return rows
 
 
 def sum_over_source_words(attention: Array, source: TokenizedText, words: Sequence[Span]) -> Array:

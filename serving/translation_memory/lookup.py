@@ -5,11 +5,13 @@ shares 15 of them, so it is listed under one of the segment's six rarest words: 
 compared (prefix filtering, Chaudhuri et al. 2006).
 """
 
-import sqlite3
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
 
 from serving.pipelines.translation.memory import MemoryMatch
+from serving.storage.database import Connection, Row
 from serving.translation_memory.similarity import (
     EXACT,
     most_unmatched,
@@ -18,78 +20,128 @@ from serving.translation_memory.similarity import (
     replace_numbers,
     word_ids,
 )
-from serving.translation_memory.tmx import normalize_segment, parse_inline_codes
+from serving.translation_memory.tmx import parse_inline_codes
 
 MIN_THRESHOLD = 50  # segments that are less alike have little in common but frequent words
-# With these limits a lookup among 183,041 units takes 4 ms at 75 % (median; the longest 21 ms).
+# An index cannot hold texts of any length: it has the first characters of each source. SQLite does
+# not use it where a query names `source` as well.
+INDEXED_CHARACTERS = 200
+SOURCE_START = f"substr(source, 1, {INDEXED_CHARACTERS})"
 _MAX_CANDIDATES = 300
 _MAX_ADAPTED = 5
-_MAX_COUNTED = 2_000  # a word with more units than this is frequent, however many they are
-_SELECT_UNIT = "SELECT * FROM units JOIN targets ON unit = number AND language = ? WHERE TRUE"
+_MAX_VALUES = 512  # of a list in a query that can be asked in parts
+Value = TypeVar("Value")
+
+
+def split_values(values: Iterable[Value]) -> Iterator[list[Value]]:
+    """Yield lists of values that are short enough for a query."""
+    remaining = iter(values)
+    while values_of_query := [*islice(remaining, _MAX_VALUES)]:
+        yield values_of_query
+
+
+def list_values(values: Sequence[Value]) -> tuple[str, list[Value]]:
+    """Return placeholders and values for `IN (...)`. The last value is repeated until a short list
+    has 1, 2, 4, 8 ... of them: so few different statements are prepared.
+    """
+    length = len(values)
+    if length < _MAX_VALUES:
+        length = 1 << (length - 1).bit_length()
+    return ", ".join("?" * length), [*values, *[values[-1]] * (length - len(values))]
+
+
+def exact_matches(
+    connection: Connection, memory: int, language: str, texts: Iterable[str]
+) -> dict[str, MemoryMatch]:
+    """Return the matches of those texts that are sources of the memory."""
+    sources = {*filter(is_storable, texts)}
+    matches = {}
+    for starts in split_values({source[:INDEXED_CHARACTERS] for source in sources}):
+        places, values = list_values(starts)
+        query = f"""
+            SELECT source, source_xml, target, target_xml
+            FROM units JOIN targets ON unit = number AND language = ?
+            WHERE memory = ? AND {SOURCE_START} IN ({places})
+        """
+        for row in connection.rows(query, (language, memory, *values)):
+            if row["source"] in sources:
+                matches[row["source"]] = _match(row, EXACT, row["target"])
+    return matches
+
+
+def is_storable(text: str) -> bool:
+    """Return whether a database can hold a text; a TMX file has no other."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return "\0" not in text
+
+
+def count_units(connection: Connection, memory: int, texts: Iterable[str]) -> dict[int, int]:
+    """Return how many units have each word of some texts."""
+    counts = {}
+    for words in split_values({word for text in texts for word in word_ids(text)}):
+        places, values = list_values(words)
+        query = f"SELECT word, num_units FROM word_counts WHERE memory = ? AND word IN ({places})"
+        for row in connection.rows(query, (memory, *values)):
+            counts[row["word"]] = row["num_units"]
+    return counts
 
 
 def best_match(
-    database: sqlite3.Connection, memory: int, language: str, threshold: int, text: str
+    connection: Connection,
+    memory: int,
+    language: str,
+    threshold: int,
+    text: str,
+    num_units: Mapping[int, int],
 ) -> MemoryMatch | None:
-    """Return the match with the highest score, of several the one that was added last."""
-    text = normalize_segment(text)
-    query = f"{_SELECT_UNIT} AND memory = ? AND source = ?"
-    row = database.execute(query, (language, memory, text)).fetchone()
-    if row is not None:
-        return _match(row, EXACT, row["target"])
+    """Return the match with the highest score, of several the one that was added last.
+
+    num_units: how many units have each word of the text. Where a number is missing or old, only the
+    time of the search differs.
+    """
     threshold = max(threshold, MIN_THRESHOLD)
-    rows = _similar_units(database, memory, language, threshold, text) if threshold < EXACT else ()
-    matches = (_adapt_numbers(row, score, text) for score, row in rows)
+    words = word_ids(text)
+    units = []
+    for row in _candidates(connection, memory, language, threshold, words, num_units):
+        score = percent(words, array("I", row["words"]), threshold)
+        if score >= threshold:
+            units.append((score, row))
+    units.sort(key=lambda unit: (-unit[0], -unit[1]["number"]))
+    matches = (_adapt_numbers(row, score, text) for score, row in units[:_MAX_ADAPTED])
     best = max(matches, key=lambda match: match.score, default=None)
     return best if best is not None and best.score >= threshold else None
 
 
-def _similar_units(
-    database: sqlite3.Connection, memory: int, language: str, threshold: int, text: str
-) -> list[tuple[int, sqlite3.Row]]:
-    """Return the units that are most alike by their words, the best first."""
-    words = word_ids(text)
-    units = []
-    for row in _candidates(database, memory, language, threshold, words):
-        score = percent(words, array("I", row["words"]), threshold)
-        if score >= threshold:
-            units.append((score, row))
-    return sorted(units, key=lambda unit: (-unit[0], -unit[1]["number"]))[:_MAX_ADAPTED]
-
-
 def _candidates(
-    database: sqlite3.Connection, memory: int, language: str, threshold: int, words: "array[int]"
-) -> Iterable[sqlite3.Row]:
-    """Yield the units that share one of the rarest words, those that share most first."""
+    connection: Connection,
+    memory: int,
+    language: str,
+    threshold: int,
+    words: Sequence[int],
+    num_units: Mapping[int, int],
+) -> list[Row]:
+    """Return the units that share one of the rarest words, those that share most first."""
+    if not words:
+        return []
     lengths = (-(-threshold * len(words) // 100), 100 * len(words) // threshold)
-    counted = {word: _num_units(database, memory, word, lengths) for word in {*words}}
-    ordered = sorted(words, key=lambda word: (counted[word], word))
+    ordered = sorted(words, key=lambda word: (num_units.get(word, 0), word))
     rarest = {*ordered[: most_unmatched(len(words), threshold) + 1]}
-    places = ", ".join("?" * len(rarest))
+    places, values = list_values([*rarest])
     query = f"""
         SELECT number, source, source_xml, words, target, target_xml FROM (
             SELECT unit, count(*) AS num_shared FROM words
             WHERE memory = ? AND word IN ({places}) AND num_words BETWEEN ? AND ?
-            GROUP BY unit ORDER BY num_shared DESC, unit DESC LIMIT ?
+            GROUP BY unit ORDER BY num_shared DESC, unit DESC LIMIT {_MAX_CANDIDATES}
         ) AS shared JOIN units ON number = shared.unit
         JOIN targets ON targets.unit = number AND language = ?
     """
-    values = (memory, *rarest, *lengths, _MAX_CANDIDATES, language)
-    return database.execute(query, values).fetchall()
+    return connection.rows(query, (memory, *values, *lengths, language))
 
 
-def _num_units(
-    database: sqlite3.Connection, memory: int, word: int, lengths: tuple[int, int]
-) -> int:
-    query = """
-        SELECT count(*) FROM (
-            SELECT 1 FROM words WHERE memory = ? AND word = ? AND num_words BETWEEN ? AND ? LIMIT ?
-        )
-    """
-    return int(database.execute(query, (memory, word, *lengths, _MAX_COUNTED)).fetchone()[0])
-
-
-def _adapt_numbers(row: sqlite3.Row, score: int, text: str) -> MemoryMatch:
+def _adapt_numbers(row: Row, score: int, text: str) -> MemoryMatch:
     """Return a match with the numbers of a text, or with a lower score if it has others."""
     num_different = num_different_numbers(text, row["source"])
     if not num_different:
@@ -103,7 +155,7 @@ def _adapt_numbers(row: sqlite3.Row, score: int, text: str) -> MemoryMatch:
     return _match(row, max(score - 100 * num_different // num_words, 0), row["target"])
 
 
-def _match(row: sqlite3.Row, score: int, target: str) -> MemoryMatch:
+def _match(row: Row, score: int, target: str) -> MemoryMatch:
     parts = (row["source_xml"], row["target_xml"])
     if None in parts:
         return MemoryMatch(score, row["source"], target)

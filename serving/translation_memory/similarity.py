@@ -32,7 +32,9 @@ def word_ids(text: str) -> "array[int]":
 @lru_cache(maxsize=2**16)
 def _id(word: str) -> int:
     key = "0" if word.isdecimal() else word.casefold()
-    return int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "little")
+    return int.from_bytes(
+        blake2b(key.encode(errors="surrogatepass"), digest_size=4).digest(), "little"
+    )
 
 
 def percent(one: Sequence[int], other: Sequence[int], least: int) -> int:

@@ -6,34 +6,44 @@ without keys it belongs to everybody. The memories of other keys are invisible.
 
 import asyncio
 import json
-import sqlite3
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import islice
-from pathlib import Path
+from itertools import chain, islice
 from secrets import token_urlsafe
 from uuid import uuid4
 
 from serving.errors import QuotaExceeded, TranslationMemoryNotFound
 from serving.pipelines.translation.memory import MemoryMatch, MemoryUse
-from serving.storage.sqlite import DatabaseThread, transaction
+from serving.storage.database import Connection, Row
+from serving.storage.schema import Migration, Schema
+from serving.storage.state import State
 from serving.text.languages import match_codes
-from serving.translation_memory.lookup import best_match
-from serving.translation_memory.similarity import word_ids
-from serving.translation_memory.tmx import MemorySegment, TranslationUnit
+from serving.translation_memory.lookup import (
+    INDEXED_CHARACTERS,
+    SOURCE_START,
+    best_match,
+    count_units,
+    exact_matches,
+    is_storable,
+    list_values,
+    split_values,
+)
+from serving.translation_memory.similarity import EXACT, word_ids
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit, normalize_segment
 
 MAX_MEMORIES = 1000  # of one key
 UPLOAD_HOURS = 24  # the file of an import must come within
-# Of one transaction: half a second, for which nothing else is written (183,041 units took 41 s).
+# Of one transaction: half a second, for which nothing else is written to SQLite.
 _BATCH_UNITS = 2_000
+_BATCH_WORDS = 50_000  # rows
+_BATCH_SCANNED = 5_000  # units that are searched for a text
+_COUNTED_UNITS = 20_000  # whose words are counted at a time
+_NUM_WORD_IDS = 2**32
 PAGE_UNITS = 500
 
-SCHEMA = """
-PRAGMA foreign_keys = ON;
-PRAGMA cache_size = -65536; -- KiB: an import writes all over the index of words
+_TABLES = """
 CREATE TABLE IF NOT EXISTS memories (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name TEXT NOT NULL,
     created TEXT NOT NULL, updated TEXT NOT NULL, secret TEXT NOT NULL,
@@ -43,8 +53,7 @@ CREATE TABLE IF NOT EXISTS memories (
 CREATE TABLE IF NOT EXISTS units (
     number INTEGER PRIMARY KEY,
     memory INTEGER NOT NULL REFERENCES memories,
-    source TEXT NOT NULL, source_xml TEXT, words BLOB NOT NULL, created TEXT NOT NULL,
-    UNIQUE (memory, source)
+    source TEXT NOT NULL, source_xml TEXT, words BLOB NOT NULL, created TEXT NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS targets (
     unit INTEGER NOT NULL REFERENCES units ON DELETE CASCADE,
@@ -57,12 +66,19 @@ CREATE TABLE IF NOT EXISTS words (
     PRIMARY KEY (memory, word, num_words, unit)
 ) STRICT, WITHOUT ROWID;
 """
-_SELECT_UNITS = """
-SELECT * FROM units WHERE memory = ? AND number > ? AND (
-    ? = '' OR instr(folded(source), ?)
-    OR EXISTS (SELECT 1 FROM targets WHERE unit = number AND instr(folded(target), ?))
-) ORDER BY number LIMIT ?
+# A source is unique in its memory, which `add_units` sees to: an index of whole texts, as older
+# databases have it, is limited to short ones in PostgreSQL.
+_INDEXES = f"""
+CREATE INDEX units_by_source ON units (memory, {SOURCE_START});
+CREATE INDEX units_by_number ON units (memory, number);
+CREATE TABLE word_counts (
+    memory INTEGER NOT NULL, word INTEGER NOT NULL, num_units INTEGER NOT NULL,
+    PRIMARY KEY (memory, word)
+) STRICT, WITHOUT ROWID;
+INSERT INTO word_counts (memory, word, num_units)
+    SELECT memory, word, count(*) FROM words GROUP BY memory, word;
 """
+SCHEMA = Schema("memories", [Migration(_TABLES), Migration(_INDEXES)])
 
 
 class MemoryState(StrEnum):
@@ -107,8 +123,8 @@ class StoredUnit:
 class TranslationMemories:
     """All translation memories; replicas share them. Methods raise TranslationMemoryNotFound."""
 
-    def __init__(self, folder: Path) -> None:
-        self._database = DatabaseThread(folder, "memories", SCHEMA)
+    def __init__(self, state: State) -> None:
+        self._database = state.database(SCHEMA)
         self._removal: asyncio.Task[None] | None = None
 
     async def create(self, owner: str, name: str) -> TranslationMemory:
@@ -146,8 +162,16 @@ class TranslationMemories:
         after: the number of the unit before the first one. contains: a text that occurs in the
         source or in a target.
         """
-        arguments = (number, after, count, contains, is_case_sensitive)
-        return await self._database.run(list_units, *arguments)
+        if not contains:
+            return await self._database.run(list_units, number, after, count)
+        fold: Callable[[str], str] = str if is_case_sensitive else str.casefold
+        units: list[StoredUnit] = []
+        last: int | None = after
+        while last is not None and len(units) < count:
+            numbers, last = await self._database.run(find_units, number, last, fold(contains), fold)
+            numbers = numbers[: count - len(units)]
+            units += await self._database.run(get_units, number, numbers)
+        return units
 
     async def begin_import(self, job: str) -> None:
         """Empty the memory of an import, which may have been interrupted before."""
@@ -162,7 +186,14 @@ class TranslationMemories:
 
     async def complete_import(self, job: str, source: str) -> None:
         """Let the memory of an import be used."""
-        await self._database.run(mark_complete, job, source)
+        number = (await self.get_by_import(None, job)).number
+        num_units = await self._database.run(count_units_of_memory, number)
+        num_steps = 1 + num_units // _COUNTED_UNITS
+        for step in range(num_steps):
+            words = (_NUM_WORD_IDS * step // num_steps, _NUM_WORD_IDS * (step + 1) // num_steps)
+            await self._database.run(count_words, number, *words)
+        await self._database.run(analyze)
+        await self._database.run(mark_complete, number, source)
 
     async def discard_import(self, job: str) -> None:
         """Delete the memory of an import that failed, unless it is complete or gone."""
@@ -175,12 +206,14 @@ class TranslationMemories:
 
     async def _remove_marked(self) -> None:
         """Delete removed memories, also those whose deletion was interrupted."""
-        while numbers := await self._database.run(find_removed):
-            await self._empty(numbers[0])
-            await self._database.run(delete_memory, numbers[0])
+        while (number := await self._database.run(find_removed)) is not None:
+            await self._empty(number)
+            await self._database.run(delete_memory, number)
 
     async def _empty(self, number: int) -> None:
         """Delete the units of a memory, some at a time, so that others can use theirs meanwhile."""
+        while await self._database.run(remove_some_words, number):
+            pass
         while await self._database.run(remove_some_units, number):
             pass
 
@@ -192,170 +225,349 @@ class TranslationMemories:
 
         source: the language of the texts.
         """
-        memory = await self.get(use.owner, use.id)
-        targets = match_codes(use.target, memory.targets)
-        if not (targets and match_codes(source, (memory.source,))):
+        texts = [*map(normalize_segment, texts)]
+        lookup = await self._database.run(begin_lookup, use, source, texts)
+        if lookup is None:
             return [None] * len(texts)
-        arguments = (memory.number, targets[0], use.threshold)
-        return [await self._database.run(best_match, *arguments, text) for text in texts]
+        matches: dict[str, MemoryMatch | None] = dict(lookup.exact)
+        if use.threshold < EXACT:
+            arguments = (lookup.memory, lookup.language, use.threshold)
+            for text in dict.fromkeys(texts):
+                if text not in matches:
+                    matches[text] = await self._database.run(
+                        best_match, *arguments, text, lookup.num_units
+                    )
+        return [matches.get(text) for text in texts]
 
 
-def insert_memory(database: sqlite3.Connection, owner: str, name: str) -> TranslationMemory:
-    now, job = _now(), str(uuid4())
-    with transaction(database):
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What is read at once for all texts that are looked up.
+
+    language: of the targets. exact: the matches of texts that are sources of the memory.
+    num_units: how many units have each word of the other texts.
+    """
+
+    memory: int
+    language: str
+    exact: dict[str, MemoryMatch]
+    num_units: dict[int, int]
+
+
+def begin_lookup(
+    connection: Connection, use: MemoryUse, source: str, texts: Sequence[str]
+) -> Lookup | None:
+    """Return None if the memory is of other languages."""
+    memory = find_memory(connection, use.owner, use.id)
+    targets = match_codes(use.target, memory.targets)
+    if not (targets and match_codes(source, (memory.source,))):
+        return None
+    exact = exact_matches(connection, memory.number, targets[0], texts)
+    others = [text for text in texts if text not in exact] if use.threshold < EXACT else ()
+    num_units = count_units(connection, memory.number, others)
+    return Lookup(memory.number, targets[0], exact, num_units)
+
+
+def insert_memory(connection: Connection, owner: str, name: str) -> TranslationMemory:
+    job = str(uuid4())
+    with connection.transaction(f"memories of {owner}"):
+        now = connection.time()
         forgotten = "UPDATE memories SET state = ? WHERE state = ? AND created < ?"
-        database.execute(
-            forgotten, (MemoryState.REMOVED, MemoryState.IMPORTING, _now(-UPLOAD_HOURS))
-        )
-        query = "SELECT count(*) FROM memories WHERE owner = ?"
-        if database.execute(query, (owner,)).fetchone()[0] >= MAX_MEMORIES:
+        oldest = _iso_time(now - UPLOAD_HOURS * 3600)
+        connection.execute(forgotten, (MemoryState.REMOVED, MemoryState.IMPORTING, oldest))
+        query = "SELECT count(*) AS num_memories FROM memories WHERE owner = ?"
+        [row] = connection.rows(query, (owner,))
+        if row["num_memories"] >= MAX_MEMORIES:
             message = f"there may be no more than {MAX_MEMORIES} translation memories of a key"
             raise QuotaExceeded(message)
-        database.execute(
+        times = (_iso_time(now), _iso_time(now))
+        connection.execute(
             "INSERT INTO memories (id, owner, name, created, updated, secret, import_job, state)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (str(uuid4()), owner, name, now, now, token_urlsafe(32), job, MemoryState.IMPORTING),
+            (str(uuid4()), owner, name, *times, token_urlsafe(32), job, MemoryState.IMPORTING),
         )
-    return find_by_import(database, owner, job)
+    return find_by_import(connection, owner, job)
 
 
-def find_memory(database: sqlite3.Connection, owner: str, identity: str) -> TranslationMemory:
+def find_memory(connection: Connection, owner: str, identity: str) -> TranslationMemory:
     """Return a complete memory of this owner."""
     query = "SELECT * FROM memories WHERE id = ? AND owner = ? AND state = ?"
-    return _find_row(database, identity, query, (identity, owner, MemoryState.COMPLETE))
+    return _find_row(connection, identity, query, (identity, owner, MemoryState.COMPLETE))
 
 
-def find_by_import(database: sqlite3.Connection, owner: str | None, job: str) -> TranslationMemory:
-    query = "SELECT * FROM memories WHERE import_job = ? AND (? IS NULL OR owner = ?)"
-    return _find_row(database, job, query, (job, owner, owner))
+def find_by_import(connection: Connection, owner: str | None, job: str) -> TranslationMemory:
+    query = "SELECT * FROM memories WHERE import_job = ? AND coalesce(?, owner) = owner"
+    return _find_row(connection, job, query, (job, owner))
 
 
-def find_by_secret(database: sqlite3.Connection, identity: str, secret: str) -> TranslationMemory:
+def find_by_secret(connection: Connection, identity: str, secret: str) -> TranslationMemory:
     query = "SELECT * FROM memories WHERE ? IN (id, import_job) AND secret = ?"
-    return _find_row(database, identity, query, (identity, secret))
+    return _find_row(connection, identity, query, (identity, secret))
 
 
-def list_memories(database: sqlite3.Connection, owner: str) -> list[TranslationMemory]:
+def list_memories(connection: Connection, owner: str) -> list[TranslationMemory]:
     query = "SELECT * FROM memories WHERE owner = ? AND state = ? ORDER BY number"
-    rows = database.execute(query, (owner, MemoryState.COMPLETE)).fetchall()
-    return [*map(_memory, rows)]
+    return [*map(_memory, connection.rows(query, (owner, MemoryState.COMPLETE)))]
 
 
-def mark_removed(database: sqlite3.Connection, number: int) -> None:
-    database.execute(
-        "UPDATE memories SET state = ? WHERE number = ?", (MemoryState.REMOVED, number)
-    )
+def mark_removed(connection: Connection, number: int) -> None:
+    statement = "UPDATE memories SET state = ? WHERE number = ?"
+    connection.execute(statement, (MemoryState.REMOVED, number))
 
 
-def mark_failed(database: sqlite3.Connection, job: str) -> None:
-    query = "UPDATE memories SET state = ? WHERE import_job = ? AND state = ?"
-    database.execute(query, (MemoryState.REMOVED, job, MemoryState.IMPORTING))
+def mark_failed(connection: Connection, job: str) -> None:
+    statement = "UPDATE memories SET state = ? WHERE import_job = ? AND state = ?"
+    connection.execute(statement, (MemoryState.REMOVED, job, MemoryState.IMPORTING))
 
 
-def find_removed(database: sqlite3.Connection) -> list[int]:
-    query = "SELECT number FROM memories WHERE state = ?"
-    return [row["number"] for row in database.execute(query, (MemoryState.REMOVED,)).fetchall()]
+def find_removed(connection: Connection) -> int | None:
+    query = "SELECT number FROM memories WHERE state = ? ORDER BY number LIMIT 1"
+    row = connection.row(query, (MemoryState.REMOVED,))
+    return None if row is None else int(row["number"])
 
 
-def remove_some_units(database: sqlite3.Connection, memory: int) -> bool:
-    """Delete some units of a memory; return whether there were any."""
-    query = "SELECT number, words FROM units WHERE memory = ? LIMIT ?"
-    units = database.execute(query, (memory, _BATCH_UNITS)).fetchall()
-    with transaction(database):
-        for unit in units:
-            ids = array("I", unit["words"])
-            database.executemany(
-                "DELETE FROM words WHERE memory = ? AND word = ? AND num_words = ? AND unit = ?",
-                ((memory, word, len(ids), unit["number"]) for word in {*ids}),
-            )
-            database.execute("DELETE FROM units WHERE number = ?", (unit["number"],))
-    return bool(units)
-
-
-def delete_memory(database: sqlite3.Connection, memory: int) -> None:
-    database.execute("DELETE FROM memories WHERE number = ?", (memory,))
-
-
-def list_units(
-    database: sqlite3.Connection,
-    number: int,
-    after: int,
-    count: int,
-    contains: str,
-    is_case_sensitive: bool,
-) -> list[StoredUnit]:
-    fold: Callable[[str], str] = str if is_case_sensitive else str.casefold
-    database.create_function("folded", 1, fold, deterministic=True)
-    text = fold(contains)
-    rows = database.execute(_SELECT_UNITS, (number, after, text, text, text, count))
-    return [_stored_unit(database, row) for row in rows.fetchall()]
-
-
-def add_units(database: sqlite3.Connection, job: str, units: Sequence[TranslationUnit]) -> int:
-    number, now = find_by_import(database, None, job).number, _now()
-    with transaction(database):
-        return sum(not _add_unit(database, number, unit, now) for unit in units)
-
-
-def _add_unit(database: sqlite3.Connection, memory: int, unit: TranslationUnit, now: str) -> bool:
-    """Add a unit, or its targets to the unit of the same source; return whether that changed
-    anything.
-    """
-    ids = word_ids(unit.source.text)
-    values = (memory, unit.source.text, unit.source.xml, ids.tobytes(), now)
-    cursor = database.execute(
-        "INSERT OR IGNORE INTO units (memory, source, source_xml, words, created)"
-        " VALUES (?, ?, ?, ?, ?)",
-        values,
-    )
-    is_new = cursor.rowcount > 0
-    if is_new:
-        number = cursor.lastrowid
-        database.executemany(
-            "INSERT INTO words VALUES (?, ?, ?, ?)",
-            ((memory, word, len(ids), number) for word in sorted({*ids})),
+def remove_some_words(connection: Connection, memory: int) -> bool:
+    """Delete some of the rows of a memory's words; return whether more are left."""
+    with connection.transaction(_lock(memory)):
+        query = f"""
+            SELECT word, num_words, unit FROM words WHERE memory = ?
+            ORDER BY word, num_words, unit LIMIT 1 OFFSET {_BATCH_WORDS}
+        """
+        statement = "DELETE FROM words WHERE memory = ?"
+        first_left = connection.row(query, (memory,))
+        if first_left is None:
+            connection.execute(statement, (memory,))
+            return False
+        statement += " AND (word, num_words, unit) < (?, ?, ?)"
+        connection.execute(
+            statement, (memory, *map(first_left.__getitem__, ("word", "num_words", "unit")))
         )
-    else:
-        query = "SELECT number FROM units WHERE memory = ? AND source = ?"
-        [number] = database.execute(query, (memory, unit.source.text)).fetchone()
-    changes = database.total_changes
-    database.executemany(
-        "INSERT INTO targets VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
-        " SET target = excluded.target, target_xml = excluded.target_xml"
-        " WHERE target IS NOT excluded.target OR target_xml IS NOT excluded.target_xml",
-        ((number, code, target.text, target.xml) for code, target in unit.targets.items()),
-    )
-    return database.total_changes > changes
+    return True
 
 
-def mark_complete(database: sqlite3.Connection, job: str, source: str) -> None:
-    number = find_by_import(database, None, job).number
-    [num_units] = database.execute(
-        "SELECT count(*) FROM units WHERE memory = ?", (number,)
-    ).fetchone()
-    languages = database.execute(
-        "SELECT DISTINCT language FROM targets JOIN units ON number = unit WHERE memory = ?"
-        " ORDER BY language",
-        (number,),
+def remove_some_units(connection: Connection, memory: int) -> bool:
+    """Delete some units of a memory; return whether more are left."""
+    with connection.transaction(_lock(memory)):
+        query = "SELECT number FROM units WHERE memory = ? ORDER BY number LIMIT 1 OFFSET ?"
+        first_left = connection.row(query, (memory, _BATCH_UNITS))
+        statement = "DELETE FROM units WHERE memory = ?"
+        if first_left is None:
+            connection.execute(statement, (memory,))
+            connection.execute("DELETE FROM word_counts WHERE memory = ?", (memory,))
+            return False
+        connection.execute(f"{statement} AND number < ?", (memory, first_left["number"]))
+    return True
+
+
+def delete_memory(connection: Connection, memory: int) -> None:
+    connection.execute("DELETE FROM memories WHERE number = ?", (memory,))
+
+
+def list_units(connection: Connection, memory: int, after: int, count: int) -> list[StoredUnit]:
+    query = "SELECT * FROM units WHERE memory = ? AND number > ? ORDER BY number LIMIT ?"
+    return _with_targets(connection, connection.rows(query, (memory, after, count)))
+
+
+def find_units(
+    connection: Connection, memory: int, after: int, text: str, fold: Callable[[str], str]
+) -> tuple[list[int], int | None]:
+    """Search the next units of a memory for a text.
+
+    Return the numbers of those that have it, and the number after which the search goes on; None at
+    the end of the memory. fold: what is done to texts before they are compared.
+    """
+    query = "SELECT number, source FROM units WHERE memory = ? AND number > ? ORDER BY number"
+    rows = connection.rows(f"{query} LIMIT {_BATCH_SCANNED}", (memory, after))
+    if not rows:
+        return [], None
+    numbers = {row["number"] for row in rows if text in fold(row["source"])}
+    last = rows[-1]["number"]
+    query = """
+        SELECT unit, target FROM units JOIN targets ON unit = number
+        WHERE memory = ? AND number > ? AND number <= ?
+    """
+    targets = connection.rows(query, (memory, after, last))
+    numbers |= {row["unit"] for row in targets if text in fold(row["target"])}
+    return sorted(numbers), last if len(rows) == _BATCH_SCANNED else None
+
+
+def get_units(connection: Connection, memory: int, numbers: Sequence[int]) -> list[StoredUnit]:
+    """Return units of a memory, in the order of their numbers."""
+    rows: list[Row] = []
+    for part in split_values(numbers):
+        places, values = list_values(part)
+        query = f"SELECT * FROM units WHERE memory = ? AND number IN ({places}) ORDER BY number"
+        rows += connection.rows(query, (memory, *values))
+    return _with_targets(connection, rows)
+
+
+def _with_targets(connection: Connection, rows: Sequence[Row]) -> list[StoredUnit]:
+    """Return the units of rows of the table `units`."""
+    targets = _targets(connection, [row["number"] for row in rows])
+    return [
+        StoredUnit(
+            row["number"],
+            row["created"],
+            TranslationUnit(
+                MemorySegment(row["source"], row["source_xml"]),
+                dict(sorted(targets[row["number"]].items())),
+            ),
+        )
+        for row in rows
+    ]
+
+
+def _targets(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, MemorySegment]]:
+    """Return the targets of units, by number and language."""
+    targets: dict[int, dict[str, MemorySegment]] = {number: {} for number in numbers}
+    for part in split_values(numbers):
+        places, values = list_values(part)
+        query = f"SELECT unit, language, target, target_xml FROM targets WHERE unit IN ({places})"
+        for row in connection.rows(query, values):
+            segment = MemorySegment(row["target"], row["target_xml"])
+            targets[row["unit"]][row["language"]] = segment
+    return targets
+
+
+def add_units(connection: Connection, job: str, units: Sequence[TranslationUnit]) -> int:
+    memory = find_by_import(connection, None, job).number
+    with connection.transaction(_lock(memory)):
+        if find_by_import(connection, None, job).state is MemoryState.REMOVED:
+            raise TranslationMemoryNotFound(job)
+        numbers = _find_numbers(connection, memory, {unit.source.text for unit in units})
+        stored_targets = _targets(connection, [*numbers.values()])
+        targets = {source: stored_targets[number] for source, number in numbers.items()}
+        new_sources: dict[str, MemorySegment] = {}
+        changed_targets: dict[tuple[str, str], MemorySegment] = {}
+        num_unchanged = 0
+        for unit in units:
+            source = unit.source.text
+            if source not in targets:
+                new_sources[source], targets[source] = unit.source, {}
+            before = targets[source]
+            changes = {code: it for code, it in unit.targets.items() if before.get(code) != it}
+            num_unchanged += not changes
+            before.update(changes)
+            changed_targets.update({(source, code): it for code, it in changes.items()})
+        connection.execute_many(
+            "DELETE FROM targets WHERE unit = ? AND language = ?",
+            [
+                (numbers[source], code)
+                for source, code in changed_targets
+                if source not in new_sources
+            ],
+        )
+        numbers |= _insert_sources(connection, memory, [*new_sources.values()])
+        connection.insert_rows(
+            "targets",
+            ("unit", "language", "target", "target_xml"),
+            (
+                (numbers[source], code, target.text, target.xml)
+                for (source, code), target in changed_targets.items()
+            ),
+        )
+    return num_unchanged
+
+
+def _find_numbers(connection: Connection, memory: int, sources: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of the units of a memory that begin as some sources do, by source."""
+    numbers = {}
+    for starts in split_values({source[:INDEXED_CHARACTERS] for source in sources}):
+        places, values = list_values(starts)
+        query = (
+            f"SELECT number, source FROM units WHERE memory = ? AND {SOURCE_START} IN ({places})"
+        )
+        for row in connection.rows(query, (memory, *values)):
+            numbers[row["source"]] = row["number"]
+    return numbers
+
+
+def _insert_sources(
+    connection: Connection, memory: int, sources: Sequence[MemorySegment]
+) -> dict[str, int]:
+    """Insert units without their targets; return their numbers, by source."""
+    created = _iso_time(connection.time())
+    ids = {source.text: word_ids(source.text) for source in sources}
+    numbers = {}
+    for part in split_values(sources):
+        places = ", ".join(["(?, ?, ?, ?, ?)"] * len(part))
+        statement = f"""
+            INSERT INTO units (memory, source, source_xml, words, created) VALUES {places}
+            RETURNING number, source
+        """
+        values = [
+            (memory, source.text, source.xml, ids[source.text].tobytes(), created)
+            for source in part
+        ]
+        for row in connection.rows(statement, [*chain.from_iterable(values)]):
+            numbers[row["source"]] = row["number"]
+    words = [
+        (memory, word, len(ids[source]), number)
+        for source, number in numbers.items()
+        for word in {*ids[source]}
+    ]
+    words.sort()  # as the index has them: a page of it is written once
+    connection.insert_rows("words", ("memory", "word", "num_words", "unit"), words)
+    return numbers
+
+
+def count_words(connection: Connection, memory: int, first: int, end: int) -> None:
+    """Store how many units of a memory have each word of some ids."""
+    connection.execute(
+        "INSERT INTO word_counts (memory, word, num_units)"
+        " SELECT memory, word, count(*) FROM words"
+        " WHERE memory = ? AND word >= ? AND word < ? GROUP BY memory, word"
+        " ON CONFLICT (memory, word) DO UPDATE SET num_units = excluded.num_units",
+        (memory, first, end),
     )
-    targets = json.dumps([row["language"] for row in languages])
-    database.execute(
+
+
+def analyze(connection: Connection) -> None:
+    connection.analyze("units", "targets", "words", "word_counts")
+
+
+def count_units_of_memory(connection: Connection, memory: int) -> int:
+    query = "SELECT count(*) AS num_units FROM units WHERE memory = ?"
+    [row] = connection.rows(query, (memory,))
+    return int(row["num_units"])
+
+
+def mark_complete(connection: Connection, memory: int, source: str) -> None:
+    query = """
+        SELECT DISTINCT language FROM targets JOIN units ON number = unit WHERE memory = ?
+    """
+    targets = sorted(row["language"] for row in connection.rows(query, (memory,)))
+    connection.execute(
         "UPDATE memories SET state = ?, source = ?, targets = ?, num_units = ?, updated = ?"
-        " WHERE number = ?",
-        (MemoryState.COMPLETE, source, targets, num_units, _now(), number),
+        " WHERE number = ? AND state <> ?",
+        (
+            MemoryState.COMPLETE,
+            source,
+            json.dumps(targets),
+            count_units_of_memory(connection, memory),
+            _iso_time(connection.time()),
+            memory,
+            MemoryState.REMOVED,
+        ),
     )
+
+
+def _lock(memory: int) -> str:
+    """Return the name of the lock of transactions that add or delete units of a memory."""
+    return f"units of memory {memory}"
 
 
 def _find_row(
-    database: sqlite3.Connection, identity: str, query: str, values: tuple[object, ...]
+    connection: Connection, identity: str, query: str, values: Sequence[object]
 ) -> TranslationMemory:
-    row = database.execute(query, values).fetchone()
+    texts = (value for value in values if isinstance(value, str))
+    row = connection.row(query, values) if all(map(is_storable, texts)) else None
     if row is None:
         raise TranslationMemoryNotFound(identity)
     return _memory(row)
 
 
-def _memory(row: sqlite3.Row) -> TranslationMemory:
+def _memory(row: Row) -> TranslationMemory:
     return TranslationMemory(
         number=row["number"],
         id=row["id"],
@@ -372,23 +584,13 @@ def _memory(row: sqlite3.Row) -> TranslationMemory:
     )
 
 
-def _stored_unit(database: sqlite3.Connection, row: sqlite3.Row) -> StoredUnit:
-    query = "SELECT * FROM targets WHERE unit = ? ORDER BY language"
-    targets = {
-        target["language"]: MemorySegment(target["target"], target["target_xml"])
-        for target in database.execute(query, (row["number"],))
-    }
-    source = MemorySegment(row["source"], row["source_xml"])
-    return StoredUnit(row["number"], row["created"], TranslationUnit(source, targets))
-
-
 def split_into_batches(units: Iterator[TranslationUnit]) -> Iterator[list[TranslationUnit]]:
     """Yield the units in lists as long as one transaction takes."""
     while batch := list(islice(units, _BATCH_UNITS)):
         yield batch
 
 
-def _now(hours: float = 0.0) -> str:
-    """Return the present time in ISO 8601, or that of so many hours later."""
-    time = datetime.now(UTC) + timedelta(hours=hours)
+def _iso_time(seconds: float) -> str:
+    """Return a time, in seconds since 1970, in ISO 8601."""
+    time = datetime.fromtimestamp(seconds, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

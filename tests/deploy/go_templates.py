@@ -96,17 +96,17 @@ class Chart:
 
 
 class Rendering:
-    """Evaluates blocks. variables: by their names with the dollar sign."""
+    """Evaluates blocks. dot: the value of `.`. scopes: variables by their names, the inner last."""
 
     def __init__(
         self,
         defined: dict[str, list[Block]],
-        root: Any,
-        variables: list[dict[str, Any]] | None = None,
+        dot: Any,
+        scopes: list[dict[str, Any]] | None = None,
     ) -> None:
         self._defined = defined
-        self._scopes = variables or [{"$": root}]
-        self._dot = root
+        self._dot = dot
+        self._scopes = scopes or [{"$": dot}]
         self._functions: dict[str, Callable[..., Any]] = {**_FUNCTIONS, "include": self._include}
 
     def render(self, blocks: list[Block]) -> str:
@@ -136,9 +136,8 @@ class Rendering:
     def _render_scope(
         self, blocks: list[Block], dot: Any, variables: dict[str, Any] | None = None
     ) -> str:
-        inner = Rendering(self._defined, self._scopes[0]["$"], [*self._scopes, variables or {}])
-        inner._dot = dot
-        return inner.render(blocks)
+        scopes = [*self._scopes, variables or {}]
+        return Rendering(self._defined, dot, scopes).render(blocks)
 
     def _run_action(self, code: str) -> str:
         names, value = self._evaluate_declaration(code)

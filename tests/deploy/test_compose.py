@@ -60,6 +60,13 @@ def test_what_survives_a_restart_is_in_a_volume(project: Any) -> None:
     assert not any(place.startswith("/home") for place in service["tmpfs"])
 
 
+def test_a_database_takes_the_place_of_the_volume_where_the_variable_names_one(
+    project: Any,
+) -> None:
+    environment = project["services"]["attendant"]["environment"]
+    assert environment["ATTENDANT_STATE"] is None  # Compose takes the value of its own environment
+
+
 def test_the_container_serves_at_its_port_and_is_watched_at_the_one_after(project: Any) -> None:
     service = project["services"]["attendant"]
     inside = read_config(FOLDER / service["volumes"][0].split(":")[0])

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tarfile
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,7 @@ from tests.docs.commands import invocations, parsed
 from tests.docs.examples import commands_in
 from tests.docs.pages import missing_links, missing_paths, quoted
 
-needs_helm = pytest.mark.skipif(
-    not find_helm(), reason="Helm is not installed, and the package index does not give it"
-)
+needs_helm = pytest.mark.usefixtures("helm")
 
 URL = "postgresql://attendant:secret@database.example/attendant?sslmode=verify-full"
 MODEL = {"name": "Helsinki-NLP/opus-mt-en-fr", "bundle": "opus-en-fr"}
@@ -72,6 +71,7 @@ EVERYTHING: dict[str, Any] = {
     "envFrom": [{"secretRef": {"name": "hub"}}],
     "extraVolumes": [{"name": "scratch", "emptyDir": {}}],
     "extraVolumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
     "podLabels": {"team": "language"},
     "podAnnotations": {"example.org/owner": "language"},
     "nodeSelector": {"pool": "gpu"},
@@ -103,7 +103,12 @@ EVERYTHING: dict[str, Any] = {
         "rules": [{"timeouts": {"request": "0s"}}],
     },
     "networkPolicy": {"egressPorts": [4318, 443]},
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "5s"},
+    "serviceMonitor": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "interval": "5s",
+        "authorization": {"credentials": {"name": "metrics-key", "key": "key"}},
+    },
     "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
     "grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "Models"}},
 }
@@ -161,7 +166,14 @@ def render_by_helm(values: dict[str, Any], folder: Path = CHART) -> Objects:
     return parse_objects(run_helm("template", "attendant", folder, values=values))
 
 
-render = render_by_helm if find_helm() else render_in_python
+def render(values: dict[str, Any]) -> Objects:
+    return render_by_helm(values) if find_helm() else render_in_python(values)
+
+
+@pytest.fixture(scope="session")
+def helm() -> None:
+    if not find_helm():
+        pytest.skip("Helm is not installed, and the package index does not give it")
 
 
 def find_only(objects: Objects, kind: str) -> Any:
@@ -215,15 +227,17 @@ def test_a_package_renders_the_same_from_its_files_alone(tmp_path: Path) -> None
 
 
 def test_every_object_has_the_recommended_labels() -> None:
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert metadata["appVersion"] == version("attendant")
     for manifest in render(EVERYTHING).values():
         assert (
             manifest["metadata"]["labels"].items()
             >= {
                 "app.kubernetes.io/name": "attendant",
                 "app.kubernetes.io/instance": "attendant",
-                "app.kubernetes.io/version": "0.1.0",
+                "app.kubernetes.io/version": metadata["appVersion"],
                 "app.kubernetes.io/managed-by": "Helm",
-                "helm.sh/chart": "attendant-0.2.0",
+                "helm.sh/chart": f"attendant-{metadata['version']}",
             }.items()
         )
 
@@ -369,8 +383,9 @@ def test_the_state_of_a_single_pod_is_in_a_claim_that_no_second_pod_mounts() -> 
         if volume["name"] == "home-attendant"
     ]
     assert home["persistentVolumeClaim"] == {"claimName": "state"}
-    strategy = find_only(render({}), "Deployment")["spec"]["strategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0}}
+    strategies = [find_only(render(v), "Deployment")["spec"]["strategy"] for v in ({}, EVERYTHING)]
+    assert strategies[0] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0}}
+    assert strategies[1] == EVERYTHING["strategy"]
 
 
 def test_models_are_fetched_before_the_server_starts(tmp_path: Path) -> None:
@@ -462,6 +477,7 @@ def test_prometheus_and_grafana_get_the_shipped_files() -> None:
     }
     [endpoint] = find_only(objects, "ServiceMonitor")["spec"]["endpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("operations", "/metrics")
+    assert endpoint["authorization"] == EVERYTHING["serviceMonitor"]["authorization"]
     assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "attendant"}]
     assert "prometheus.io/scrape" not in json.dumps(find_only(objects, "Deployment"))
     assert "prometheus.io/scrape" in json.dumps(find_only(render({}), "Deployment"))
@@ -488,6 +504,7 @@ REFUSALS = [
     ),
     ({"state": {"url": URL, "existingSecret": "a"}}, "the URL is in one of them"),
     ({"state": {"url": URL, "claim": "a"}}, "the state is in the database"),
+    ({"state": {"claim": "a"}, "strategy": {"type": "Recreate"}}, "leave one of them out"),
     ({"state": {"url": "mysql://a:secret@b"}}, "no URL of a PostgreSQL database"),
     ({"server": write_server(GROUP, state=URL)}, "a ConfigMap would hold its password"),
     ({"models": {"claim": "a", "volume": {"emptyDir": {}}}}, "the bundles are in one of them"),
@@ -590,6 +607,28 @@ def test_values_that_commands_set_are_there(page: Path) -> None:
     names = {value.name for value in described_values()}
     set_names = re.findall(r"(?:--set(?:-file|-json)? '?|,)([\w.]+)=", page.read_text())
     assert set_names and {*set_names} <= names
+
+
+def test_the_job_that_moves_state_mounts_what_a_pod_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTENDANT_STATE", URL)
+    text = README.read_text(encoding="utf-8")
+    [manifest] = re.findall(r"<<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    job = yaml.safe_load(manifest)
+    check(job)
+    [pod] = pod_specs(job)
+    check_restricted(pod)
+    [container] = pod["containers"]
+    assert parsed(container["args"]).params["target"] == URL
+    assert container["args"][-1].startswith("/home/attendant/")  # the default, below its home
+    claimed = render_pod(CASES["a claim for the state"])
+    [mount] = [
+        mount
+        for mount in claimed["containers"][0]["volumeMounts"]
+        if mount["name"] == "home-attendant"
+    ]
+    assert mount["mountPath"] in [mount["mountPath"] for mount in container["volumeMounts"]]
+    [variable] = render_pod({"state": {"existingSecret": "database"}})["containers"][0]["env"]
+    assert container["env"] == [variable]
 
 
 def test_the_page_of_the_chart_leads_somewhere() -> None:

@@ -221,6 +221,12 @@ def test_every_application_asks_for_keys_where_the_server_does() -> None:
     assert found == [Path("/etc/attendant/keys")] * 2
 
 
+@pytest.mark.parametrize("state", ["/state", "postgresql://u@h/d?sslmode=require"])
+def test_every_application_has_the_state_of_the_server(state: str) -> None:
+    applications = serve_config(config(GROUP, ON_GPUS, state=state))["applications"]
+    assert [WorkerGroup(**application["args"]).state for application in applications] == [state] * 2
+
+
 @pytest.mark.parametrize(
     ("server", "problem"),
     [
@@ -229,6 +235,8 @@ def test_every_application_asks_for_keys_where_the_server_does() -> None:
         (config({**GROUP, "bundles": ["b"]}), "path in the container"),
         (config(GROUP, {**GROUP, "name": "trial", "canary_percent": 5}), "route by weight"),
         (config(tls={"certificate": "/c.pem", "key": "/k.pem"}), "has the certificate"),
+        (config(state="postgresql://u:hunter2@h/d"), "would show the password: .* ATTENDANT_STATE"),
+        (config(state="postgresql://u@h/d?password=hunter2"), "would show the password"),
         (config(access={"operators": "/o.json"}), "the models of its configuration"),
     ],
 )

@@ -71,6 +71,9 @@ What the other templates need of the server's configuration, as JSON. All proble
 {{- if and $database .Values.state.claim -}}
 {{- $problems = append $problems "state.claim: the state is in the database; leave the claim out" -}}
 {{- end -}}
+{{- if and .Values.strategy .Values.state.claim -}}
+{{- $problems = append $problems "strategy: with state.claim it is Recreate, since two servers cannot share the files; leave one of them out" -}}
+{{- end -}}
 {{- if contains "://" (toString $server.state) -}}
 {{- $problems = append $problems "server: state is the URL of a database, and a ConfigMap would hold its password; give it as state.existingSecret or state.url, and leave it out of server" -}}
 {{- end -}}

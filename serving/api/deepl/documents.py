@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
@@ -186,14 +186,15 @@ async def _handle(
 ) -> AsyncIterator[Handle]:
     """Admit a request with the key of a document in its fields or its body."""
     authenticator = services.authenticator
-    with ExitStack() as resources:
+    async with AsyncExitStack() as resources:
         resources.enter_context(services.metrics.track(PROTOCOL.name))
         if authenticator:
             authenticator.check_headers(PROTOCOL, request.headers)
         if fields is None:
             fields = await _READER.read(limit_body(request, _MAX_KEY_BYTES))
         if authenticator:
-            resources.enter_context(authenticator.admit(PROTOCOL, request.headers, fields))
+            admit = authenticator.admit(PROTOCOL, request.headers, fields)
+            await resources.enter_async_context(admit)
         yield Handle(document_id, parse(KeyBody, fields).document_key)
 
 

@@ -1,7 +1,7 @@
 """The check of the API keys of requests."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from enum import Enum, auto
 from typing import Any
 
@@ -9,6 +9,7 @@ from fastapi import Request
 from starlette.datastructures import Headers
 
 from serving.access.key_ring import Key, KeyRing
+from serving.access.rates import Rates
 from serving.api.http.protocol import Protocol
 from serving.errors import KeyRefused
 from serving.observability.request_stats import current_request_stats
@@ -25,8 +26,8 @@ class KeyCheck(Enum):
 class Authenticator:
     """Checks that requests show a key of a key ring, each where its protocol has it."""
 
-    def __init__(self, keys: KeyRing) -> None:
-        self._keys = keys
+    def __init__(self, keys: KeyRing, rates: Rates) -> None:
+        self._keys, self._rates = keys, rates
 
     def check(self, protocol: Protocol, request: Request) -> None:
         """Check a request without a body. Raises KeyRefused."""
@@ -39,19 +40,19 @@ class Authenticator:
         if protocol.key_field is None:
             self._key(protocol, headers, {})
 
-    @contextmanager
-    def admit(
+    @asynccontextmanager
+    async def admit(
         self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]
-    ) -> Iterator[None]:
+    ) -> AsyncIterator[None]:
         """Admit a request, and count its tokens at the end. Raises KeyRefused and RateExceeded."""
         stats = current_request_stats()
         key = self._key(protocol, headers, fields)
         stats.key = key.name
-        key.admit()
+        await self._rates.admit(key)
         try:
             yield
         finally:
-            key.charge(stats.num_tokens)
+            self._rates.charge(key, stats.num_tokens)
 
     def _key(self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]) -> Key:
         secret: Any

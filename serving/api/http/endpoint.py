@@ -108,7 +108,7 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
             fields = await self.reader.read(limit_body(request, services.max_body_bytes))
             if authenticator:
                 admit = authenticator.admit(self.protocol, request.headers, fields)
-                resources.enter_context(admit)
+                await resources.enter_async_context(admit)
             return await self.answer_fields(fields, services, tracked, resources)
 
     @abstractmethod

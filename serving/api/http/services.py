@@ -8,6 +8,7 @@ from typing import Protocol
 
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
+from serving.access.rates import Rates
 from serving.api.http.authentication import Authenticator
 from serving.api.http.middleware import RequestsInProgress
 from serving.glossaries.store import GlossaryStore
@@ -93,7 +94,7 @@ class Services:
 
     @cached_property
     def authenticator(self) -> Authenticator | None:
-        return None if self.keys is None else Authenticator(self.keys)
+        return None if self.keys is None else Authenticator(self.keys, self.rates)
 
     @property
     def max_body_bytes(self) -> int:
@@ -110,11 +111,15 @@ class Services:
 
     @cached_property
     def memories(self) -> TranslationMemories:
-        return TranslationMemories(Path(self.state.place))
+        return TranslationMemories(self.state)
 
     @cached_property
     def memory_imports(self) -> MemoryImports:
         return MemoryImports(self.jobs, self.memories, self.document_limits)
+
+    @cached_property
+    def rates(self) -> Rates:
+        return Rates(self.state)
 
     @cached_property
     def quota(self) -> Quota:

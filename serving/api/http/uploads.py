@@ -96,7 +96,8 @@ async def receive_upload(
         fields = await resources.enter_async_context(_read_form(limit_body(request, max_bytes)))
         if authenticator:
             places = {**request.query_params, **fields}  # either may have the key
-            resources.enter_context(authenticator.admit(protocol, request.headers, places))
+            admit = authenticator.admit(protocol, request.headers, places)
+            await resources.enter_async_context(admit)
         yield parse(cls, fields)
 
 

@@ -17,7 +17,7 @@ from serving.text.alignment import (
     TokenizedText,
     find_words,
     overlap_shares,
-    word_attention,
+    target_word_weights,
 )
 from serving.text.constraints.term_insertion import (
     TermInsertion,
@@ -50,6 +50,42 @@ class ReplaceableWords:
     is_copied: bool = False
 
 
+class SourceWords:
+    """The words of a source. What is computed of a term is kept for all drafts of the translation:
+    where one word is repeated, there are as many drafts as terms.
+    """
+
+    def __init__(self, source: TokenizedText) -> None:
+        self.source = source
+        self._spans: dict[Span, Span] = {}
+        self._shares: dict[Span, tuple[Array, Array]] = {}
+
+    def words_of_term(self, term: MatchedTerm) -> Span:
+        """Return where the words of a term lie: signs around them are mostly copied, and attention
+        to them says nothing of the words.
+        """
+        if term.span not in self._spans:
+            words = [word for word in self._words if overlap(word, term.span)]
+            self._spans[term.span] = Span(words[0].start, words[-1].end) if words else term.span
+        return self._spans[term.span]
+
+    def shares(self, term: MatchedTerm) -> tuple[Array, Array]:
+        """Return the shares of tokens in the words of a term, and in each other word, as
+        `overlap_shares` does: [1, tokens] and [other words, tokens].
+        """
+        if term.span not in self._shares:
+            others = [word for word in self._words if not overlap(word, term.span)]
+            self._shares[term.span] = (
+                overlap_shares([self.words_of_term(term)], self.source.spans),
+                overlap_shares(others, self.source.spans),
+            )
+        return self._shares[term.span]
+
+    @cached_property
+    def _words(self) -> list[Span]:
+        return find_words(self.source.text, HYPHENATED_WORD)
+
+
 class AlignedTranslation:
     """A translation with its words' attention to the source.
 
@@ -60,13 +96,13 @@ class AlignedTranslation:
     def __init__(
         self,
         hypothesis: Hypothesis,
-        source: TokenizedText,
+        source_words: SourceWords,
         tokenizer: Tokenizer,
         request: GenerationRequest,
     ) -> None:
         self.hypothesis = hypothesis
         self.target = TokenizedText.from_pieces(tokenizer.pieces(hypothesis.tokens.ids))
-        self._source = source
+        self._source_words, self._source = source_words, source_words.source
         self._fixed_end = self._end_of_fixed(request)
 
     @property
@@ -85,6 +121,7 @@ class AlignedTranslation:
         """
         written = terms.find_in(self.text)
         written_spans = [span for span, _ in written]
+        is_free = [self._is_free(word, written_spans) for word in self.words]
         leftmost: tuple[MatchedTerm, list[ReplaceableWords]] | None = None
         for term in terms.missing(self.text):
             same_term = [
@@ -92,7 +129,7 @@ class AlignedTranslation:
             ]
             if term in given_up or self._attends(same_term, term):
                 continue
-            places = self._places(term, written_spans)
+            places = self._places(term, written_spans, is_free)
             if places and (leftmost is None or places[0].span.start < leftmost[1][0].span.start):
                 leftmost = term, places
         return leftmost
@@ -101,28 +138,29 @@ class AlignedTranslation:
         """Return whether the word that attends to the term most is in one of these spans."""
         if self._attention is None or not self.words:
             return False
-        best = self.words[self._attention_to(self._words_of_term(term)).argmax()]
+        best = self.words[self._attention_to_term(term).argmax()]
         return any(overlap(best, span) for span in spans)
 
-    def _places(self, term: MatchedTerm, written_spans: Sequence[Span]) -> list[ReplaceableWords]:
+    def _places(
+        self, term: MatchedTerm, written_spans: Sequence[Span], is_free: Sequence[bool]
+    ) -> list[ReplaceableWords]:
         """Return the places for a term: where it was copied; else the word that attends to it most,
         alone and together with neighbours that attend mostly to the term. For a model without
         attention, every word.
+
+        is_free: of each word, whether it may be replaced.
         """
         if copy := self._find_copy(term, written_spans):
             return [ReplaceableWords(copy, is_copied=True)]
-        is_free = [self._is_free(word, written_spans) for word in self.words]
         free = [number for number, can_change in enumerate(is_free) if can_change]
         if self._attention is None or not free:
             return [self._place(number, number, is_free) for number in free]
-        weights = self._attention_to(self._words_of_term(term))
+        weights = self._attention_to_term(term)
         if self.words[weights.argmax()].start < self._fixed_end:
             return []
         best = max(free, key=lambda number: weights[number])
-        belongs = [
-            can_change and self._attends_mostly_to(number, term)
-            for number, can_change in enumerate(is_free)
-        ]
+        attends_mostly = (weights > 0) & (weights >= self._most_attention_to_others(term))
+        belongs = [*map(bool, attends_mostly & np.array(is_free))]
         may_come_later = self.hypothesis.reason is FinishReason.LENGTH and not belongs[best]
         if weights[best] < MIN_ATTENTION or may_come_later:
             return []
@@ -160,16 +198,9 @@ class AlignedTranslation:
         previous = [self.words[first - 1].start] if first > 0 and is_free[first - 1] else []
         return ReplaceableWords(span, (*previous, span.start) if last > first else tuple(previous))
 
-    def _words_of_term(self, term: MatchedTerm) -> Span:
-        """Return where the words of a term lie: signs around them are mostly copied, and attention
-        to them says nothing of the words.
-        """
-        words = [word for word in self._source_words if overlap(word, term.span)]
-        return Span(words[0].start, words[-1].end) if words else term.span
-
     def _signs_of_term(self, term: MatchedTerm) -> tuple[str, str]:
         """Return the signs before the first word of a term, and those after its last one."""
-        words = self._words_of_term(term)
+        words = self._source_words.words_of_term(term)
         before = self._source.text[term.span.start : words.start]
         return before.strip(), self._source.text[words.end : term.span.end].strip()
 
@@ -223,26 +254,36 @@ class AlignedTranslation:
                 alignments[number] = attention
         return replace(self.hypothesis, tokens=replace(tokens, alignments=alignments))
 
-    def _attends_mostly_to(self, number: int, term: MatchedTerm) -> bool:
-        """Return whether a word attends to no other source word more than to the term."""
-        attention = self._attention_to(self._words_of_term(term))[number]
-        others = [word for word in self._source_words if not overlap(word, term.span)]
-        return bool(
-            attention > 0 and attention >= self._attention_to_all(others)[number].max(initial=0.0)
-        )
+    def _attention_to_term(self, term: MatchedTerm) -> Array:
+        """Return how much each word attends to the words of a term: [words]."""
+        of_term, _ = self._source_words.shares(term)
+        return self._attention_by_shares(of_term)[:, 0]
 
-    def _attention_to(self, span: Span) -> Array:
-        """Return how much each word attends to a span of the source: [words]."""
-        return self._attention_to_all([span])[:, 0]
+    def _most_attention_to_others(self, term: MatchedTerm) -> Array:
+        """Return how much each word attends to that other source word that it attends to most:
+        [words].
+        """
+        _, of_others = self._source_words.shares(term)
+        most: Array = self._attention_by_shares(of_others).max(axis=1, initial=0.0)
+        return most
 
-    def _attention_to_all(self, source_spans: Sequence[Span]) -> Array:
-        """Return how much each word attends to each span of the source: [words, spans]."""
-        assert self._attention is not None
-        return word_attention(self._attention, self.target, self._source, self.words, source_spans)
+    def _attention_by_shares(self, shares: Array) -> Array:
+        """Return how much each word attends to spans of the source: [words, spans]. The same as
+        `word_attention`.
+
+        shares: of tokens in spans, [spans, source tokens].
+        """
+        matrix: Array = self._word_weights @ (self._precise_attention @ shares.T)
+        return matrix
 
     @cached_property
-    def _source_words(self) -> list[Span]:
-        return find_words(self._source.text, HYPHENATED_WORD)
+    def _word_weights(self) -> Array:
+        return target_word_weights(self.target, self.words)
+
+    @cached_property
+    def _precise_attention(self) -> Array:
+        assert self._attention is not None
+        return self._attention.astype(np.float64)
 
     @cached_property
     def _attention(self) -> Array | None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from serving.bundle import replacement
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle, write_manifest
+from serving.bundle.replacement import replace_bundle, restore_replaced_bundle
 from tests.tiny import tiny_bundle
 
 REPLACE = """
@@ -75,3 +77,29 @@ def test_what_a_killed_program_left_is_replaced_too(tmp_path: Path) -> None:
     arguments = [str(bundle), str(target), "0", "0"]
     subprocess.run([sys.executable, "-c", REPLACE, *arguments], check=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "mine"]
+
+
+def test_a_bundle_that_is_opened_between_the_renames_is_replaced_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that opens it then finds none, and gives the earlier one its name back."""
+    new, old = tmp_path / "new", tmp_path / "bundle"
+    for folder in (new, old):
+        folder.mkdir()
+        (folder / "name").write_text(folder.name)
+    rename, times = Path.rename, iter(range(3))
+
+    def rename_and_open(path: Path, target: Path) -> Path:
+        renamed = rename(path, target)
+        if path == old and next(times, None) is not None:
+            restore_replaced_bundle(old)
+            assert (old / "name").read_text() == "bundle"
+        return renamed
+
+    monkeypatch.setattr(replacement, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(Path, "rename", rename_and_open)
+    replace_bundle(new, old)
+
+    assert (old / "name").read_text() == "new"
+    assert (new / "name").read_text() == "bundle"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "new"]

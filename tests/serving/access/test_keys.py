@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from serving.access.key_file import generate_key, hash_key, new_key_entry, read_keys, write_keys
+from serving.access.key_file import generate_key, read_keys
 from serving.access.key_ring import KeyRing, open_key_ring
+from serving.access.rates import Rates
 from serving.cli import main
 from serving.errors import ConfigError, RateExceeded
+from serving.storage.state import State
 from tests.serving.access.clock import Clock
 
 
@@ -134,33 +136,13 @@ def test_a_changed_file_is_read_and_a_broken_one_changes_nothing(
     assert ring.find(alice) is None
 
 
-def test_a_key_may_ask_for_no_more_than_its_rates(path: Path) -> None:
-    clock = Clock()
-    limits = {"requests_per_second": 2, "tokens_per_minute": 60}
-    write_keys(path, (new_key_entry(name="alice", sha256=hash_key("k"), **limits),))
-    key = KeyRing(path, {}, clock).find("k")
-    assert key is not None
-
-    key.admit()
-    key.admit()
-    with pytest.raises(RateExceeded, match="2 requests a second") as caught:
-        key.admit()
-    assert caught.value.retry_after_seconds == 0.5
-
-    clock.now += 10
-    key.charge(70)
-    with pytest.raises(RateExceeded, match="60 tokens a minute") as caught:
-        key.admit()
-    assert caught.value.retry_after_seconds == 11
-
-
-def test_rates_are_kept_while_an_entry_stays(path: Path) -> None:
-    clock = Clock()
+async def test_rates_are_kept_while_an_entry_stays(path: Path, state: State) -> None:
+    clock, rates = Clock(), Rates(state)
     alice = attendant("create", "alice", "--rate", 0.01, "--file", path)
     ring = KeyRing(path, {}, clock)
     key = ring.find(alice)
     assert key is not None
-    key.admit()
+    await rates.admit(key)
 
     attendant("create", "bob", "--file", path)
     clock.now += 1
@@ -168,4 +150,4 @@ def test_rates_are_kept_while_an_entry_stays(path: Path) -> None:
 
     assert again is key
     with pytest.raises(RateExceeded):
-        again.admit()
+        await rates.admit(again)

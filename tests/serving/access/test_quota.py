@@ -1,9 +1,7 @@
 """Quotas: what is answered is billed once, whatever happens beside it, and nothing is forgotten."""
 
 import asyncio
-import json
 import sqlite3
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +16,8 @@ from serving.errors import QuotaExceeded, RateExceeded, StorageError
 from serving.storage.database import Connection
 from serving.storage.opening import open_state
 from serving.storage.state import State
-from tests.postgresql import NEEDS_POSTGRESQL, PostgresqlProcess, running_postgresql
+from tests.postgresql import NEEDS_POSTGRESQL, running_postgresql
+from tests.serving.access.spending import spend
 
 NOW = datetime(2026, 12, 30, 12, tzinfo=UTC)
 
@@ -183,26 +182,12 @@ async def test_without_a_limit_it_counts_and_without_keys_it_does_not(
     assert not (tmp_path / "none").exists()
 
 
-async def spend(place: str, keys: Path, kind: str) -> list[dict[str, int]]:
-    """Return what replicas in processes of their own got, which ask at once."""
-    command = (sys.executable, "-m", "tests.serving.access.spending", place, str(keys), kind)
-    pipe = asyncio.subprocess.PIPE
-    processes = [
-        await asyncio.create_subprocess_exec(*command, str(seed), stdin=pipe, stdout=pipe)
-        for seed in range(3)
-    ]
-    for process in processes:
-        assert process.stdout and await process.stdout.readline() == b"ready\n"
-    outputs = await asyncio.gather(*(process.communicate(b"\n") for process in processes))
-    return [json.loads(output) for output, _ in outputs]
-
-
 async def test_processes_use_exactly_what_there_is(state_place: str, tmp_path: Path) -> None:
     limit = 3_000
     entry = KeyEntry(name="many", sha256=hash_key("b"), characters_per_month=limit)
     write_keys(tmp_path / "keys.json", (entry,))
 
-    spent = await spend(state_place, tmp_path / "keys.json", "characters")
+    spent = await spend(state_place, tmp_path / "keys.json", "quota")
 
     assert all(spent) and sum(each["characters"] for each in spent) <= limit
     quota = Quota(open_state(state_place), KeyRing(tmp_path / "keys.json", {}))
@@ -219,7 +204,7 @@ async def test_processes_share_the_requests_of_a_minute(
 ) -> None:
     """60 may come at once, one a second after that; refusals are many times as fast."""
     started = time.monotonic()
-    spent = await spend(state_place, tmp_path / "keys.json", "requests")
+    spent = await spend(state_place, tmp_path / "keys.json", "pace")
     seconds = time.monotonic() - started
 
     num_admitted = sum(each["admitted"] for each in spent)
@@ -287,42 +272,36 @@ INSERT INTO used VALUES ('many', '2026-12', 60);
         await ask(quota, "slow", 1)
 
 
-@pytest.fixture
-def own_postgresql() -> Iterator[PostgresqlProcess]:
-    """A server that a test may stop."""
-    with running_postgresql() as server:
-        yield server
-
-
 @NEEDS_POSTGRESQL
 @pytest.mark.parametrize("is_paused", [False, True], ids=["stopped", "paused"])
 async def test_without_the_database_exact_limits_refuse_and_other_keys_go_on(
-    own_postgresql: PostgresqlProcess, ring: KeyRing, is_paused: bool
+    ring: KeyRing, is_paused: bool
 ) -> None:
-    quota = Quota(open_state(own_postgresql.create_database()), ring)
-    await ask(quota, "free", 1)
-    assert await used(quota, "free") == 1
-    async with quota.reserve("many", 40):
-        own_postgresql.pause() if is_paused else own_postgresql.stop()
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        for key in ("many", "few", "slow"):
-            with pytest.raises(StorageError):
-                await ask(quota, key, 1)
-        assert loop.time() - started < 3 * 3.5
-        started = loop.time()
-        for _ in range(100):
-            await ask(quota, "free", 1)
-        assert loop.time() - started < 1
-        own_postgresql.resume() if is_paused else own_postgresql.start()
+    with running_postgresql() as server:
+        quota = Quota(open_state(server.create_database()), ring)
+        await ask(quota, "free", 1)
+        assert await used(quota, "free") == 1
+        async with quota.reserve("many", 40):
+            server.pause() if is_paused else server.stop()
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            for key in ("many", "few", "slow"):
+                with pytest.raises(StorageError):
+                    await ask(quota, key, 1)
+            assert loop.time() - started < 3 * 3.5
+            started = loop.time()
+            for _ in range(100):
+                await ask(quota, "free", 1)
+            assert loop.time() - started < 1
+            server.resume() if is_paused else server.start()
 
-    async with asyncio.timeout(30):  # it is billed, and what was used meanwhile
-        while True:
-            try:
-                if (await used(quota, "free"), await used(quota, "many")) == (101, 40):
-                    break
-            except StorageError:
-                await asyncio.sleep(0.1)
-    await ask(quota, "many", 60)
-    with pytest.raises(QuotaExceeded):
-        await ask(quota, "many", 1)
+        async with asyncio.timeout(30):  # it is billed, and what was used meanwhile
+            while True:
+                try:
+                    if (await used(quota, "free"), await used(quota, "many")) == (101, 40):
+                        break
+                except StorageError:
+                    await asyncio.sleep(0.1)
+        await ask(quota, "many", 60)
+        with pytest.raises(QuotaExceeded):
+            await ask(quota, "many", 1)

@@ -1,32 +1,181 @@
-"""Token buckets, by a clock that stands still."""
+"""Rates over all replicas: no more than the rate, no less, and cheap refusals."""
 
-from serving.access.token_bucket import TokenBucket, requests_bucket, tokens_bucket
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.access.key_file import KeyEntry, hash_key, new_key_entry, write_keys
+from serving.access.key_ring import Key
+from serving.access.rates import Rates
+from serving.errors import RateExceeded
+from serving.storage.opening import open_state
+from serving.storage.state import State
+from tests.postgresql import NEEDS_POSTGRESQL, running_postgresql
 from tests.serving.access.clock import Clock
+from tests.serving.access.spending import spend
+
+FEW = KeyEntry(name="few", sha256=hash_key("a"), requests_per_second=2, tokens_per_minute=60)
 
 
-def test_a_bucket_fills_steadily_and_no_further_than_it_holds() -> None:
-    clock = Clock()
-    bucket = TokenBucket(per_second=2, capacity=4, clock=clock)
-    bucket.take(4)
-    assert bucket.seconds_until(1) == 0.5
+class Replica:
+    """The rates of a replica, and its own buckets of a key."""
 
-    clock.now += 0.5
-    assert bucket.seconds_until(1) == 0
-    clock.now += 1000
-    bucket.take(4)
-    assert bucket.seconds_until(1) == 0.5
+    def __init__(self, state: State, clock: Clock, entry: KeyEntry = FEW) -> None:
+        self.key = Key(entry, clock)
+        self.rates = Rates(state, lambda connection: clock(), clock)
+
+    async def admit(self) -> None:
+        await self.rates.admit(self.key)
+
+    def charge(self, num_tokens: int) -> None:
+        self.rates.charge(self.key, num_tokens)
+
+    async def settle(self) -> None:
+        """Return once the shared buckets have what was charged."""
+        while self.rates._tasks:
+            await asyncio.sleep(0.001)
 
 
-def test_what_was_taken_afterwards_has_to_be_waited_for() -> None:
-    clock = Clock()
-    bucket = tokens_bucket(per_minute=60, clock=clock)
-    bucket.take(90)
-    assert bucket.seconds_until(1) == 31
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
-def test_rates_below_one_a_second_let_one_request_in() -> None:
-    clock = Clock()
-    bucket = requests_bucket(0.1, clock)
-    assert bucket.seconds_until(1) == 0
-    bucket.take(1)
-    assert bucket.seconds_until(1) == 10
+@pytest.fixture
+def replicas(state_place: str, clock: Clock) -> Iterator[list[Replica]]:
+    states = [open_state(state_place) for _ in range(2)]
+    yield [Replica(state, clock) for state in states]
+    for state in states:
+        state.close()
+
+
+async def test_a_key_may_ask_for_no_more_than_its_rates(
+    replicas: list[Replica], clock: Clock
+) -> None:
+    first, second = replicas
+    await first.admit()
+    await second.admit()
+    for replica in replicas:
+        with pytest.raises(RateExceeded, match="2 requests a second") as caught:
+            await replica.admit()
+        assert caught.value.retry_after_seconds == 0.5
+
+    clock.now += 10
+    first.charge(70)
+    await first.settle()
+    for replica in replicas:
+        await asyncio.sleep(0)
+        with pytest.raises(RateExceeded, match="60 tokens a minute") as caught:
+            await replica.admit()
+        assert caught.value.retry_after_seconds == 11
+
+    clock.now += 11
+    await second.admit()
+
+
+async def test_requests_at_once_get_exactly_what_there_is(replicas: list[Replica]) -> None:
+    asked = [replica.admit() for replica in replicas for _ in range(50)]
+    ends = await asyncio.gather(*asked, return_exceptions=True)
+    assert ends.count(None) == 2
+    assert {type(end) for end in ends} == {type(None), RateExceeded}
+
+
+async def test_refusals_do_not_ask_the_database(
+    replicas: list[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas
+    await first.admit()
+    await first.admit()
+    with pytest.raises(RateExceeded):
+        await second.admit()
+    num_questions = 0
+    ask = second.rates._database.start
+
+    def count(*arguments: object) -> object:
+        nonlocal num_questions
+        num_questions += 1
+        return ask(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(second.rates._database, "start", count)
+    for _ in range(10_000):
+        with pytest.raises(RateExceeded):
+            await second.admit()
+    assert num_questions == 0
+
+
+async def test_a_request_whose_client_leaves_stops_no_other(replicas: list[Replica]) -> None:
+    first, _ = replicas
+    given_up = [asyncio.create_task(first.admit()) for _ in range(2)]
+    await asyncio.sleep(0)
+    given_up[1].cancel()
+    await asyncio.wait(given_up)
+    await first.admit()
+
+
+@pytest.mark.parametrize(
+    ("limit", "unit", "at_once", "per_second"),
+    [
+        ({"requests_per_second": 20}, "requests", 20, 20),
+        ({"tokens_per_minute": 1200}, "tokens", 1200, 20),
+    ],
+    ids=["requests", "tokens"],
+)
+async def test_rates_hold_over_all_processes(
+    state_place: str,
+    tmp_path: Path,
+    limit: dict[str, float],
+    unit: str,
+    at_once: float,
+    per_second: float,
+) -> None:
+    entry = new_key_entry(name="often", sha256=hash_key("key"), **limit)
+    write_keys(tmp_path / "keys.json", (entry,))
+    seconds = 8.0
+    started = time.monotonic()
+
+    spent = await spend(state_place, tmp_path / "keys.json", "rates", seconds)
+
+    most = at_once + per_second * (time.monotonic() - started)
+    got = sum(each[unit] for each in spent)
+    assert 0.9 * (at_once + per_second * seconds) <= got <= 1.1 * most, spent
+
+
+@NEEDS_POSTGRESQL
+@pytest.mark.parametrize("is_paused", [False, True], ids=["stopped", "paused"])
+async def test_without_the_database_each_replica_holds_them_alone(is_paused: bool) -> None:
+    entry = new_key_entry(name="often", sha256=hash_key("key"), requests_per_second=10)
+
+    async def ask(rates: Rates, key: Key, seconds: float) -> tuple[int, float]:
+        """Return how many requests were admitted, and the longest time of one of them."""
+        num_admitted, longest, end = 0, 0.0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            started = time.monotonic()
+            try:
+                await rates.admit(key)
+                num_admitted += 1
+            except RateExceeded as error:
+                await asyncio.sleep(error.retry_after_seconds)
+            else:
+                longest = max(longest, time.monotonic() - started)
+        return num_admitted, longest
+
+    with running_postgresql() as server:
+        url = server.create_database()
+        replicas = [(Rates(open_state(url)), Key(entry, time.monotonic)) for _ in range(2)]
+        together = await asyncio.gather(*(ask(*replica, 4.0) for replica in replicas))
+        assert 35 <= sum(num for num, _ in together) <= 55
+
+        server.pause() if is_paused else server.stop()
+        alone = await asyncio.gather(*(ask(*replica, 6.0) for replica in replicas))
+        assert all(25 <= num <= 75 for num, _ in alone), alone
+        assert all(longest < 4 for _, longest in alone), alone
+        server.resume() if is_paused else server.start()
+
+        async with asyncio.timeout(30):
+            while any(rates._is_away() for rates, _ in replicas):
+                await asyncio.gather(*(ask(*replica, 0.5) for replica in replicas))
+        together = await asyncio.gather(*(ask(*replica, 4.0) for replica in replicas))
+        assert sum(num for num, _ in together) <= 60

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -67,7 +66,7 @@ async def made_world(
     """
     limits = TextLimits(max_characters=1000, max_segments=20)
     state = (access or {}).get("state")
-    memories = TranslationMemories(Path(state.place)) if state else None
+    memories = TranslationMemories(state) if state else None
     translator, translator_engine = shouting_translator(
         tokenizer, max_segments=limits.max_segments, memories=memories, **options
     )

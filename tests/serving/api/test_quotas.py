@@ -98,14 +98,23 @@ async def test_without_a_limit_what_is_used_is_told(world: World) -> None:
     assert (await world.client.get("/v1/usage")).status_code == 401
 
 
-async def test_state_that_cannot_be_written_is_said(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    write_keys(tmp_path / "keys.json", (KeyEntry(name="any", sha256=hash_key("any")),))
+async def test_state_that_cannot_be_written_is_said_to_keys_with_a_quota(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    entries = (
+        KeyEntry(name="poor", sha256=hash_key("poor"), characters_per_month=LIMIT),
+        KeyEntry(name="any", sha256=hash_key("any")),
+    )
+    write_keys(tmp_path / "keys.json", entries)
     ring = KeyRing(tmp_path / "keys.json", {})
     access = {"keys": ring, "state": open_state(Path("/dev/null/state"))}
     async with made_world(tokenizer, access=access) as world:
-        headers = {"Authorization": "Bearer any"}
-        response = await world.client.post("/translate", json=ASKED[0][1], headers=headers)
+        response = await world.client.post("/translate", json=ASKED[0][1], headers=BEARER)
         assert (response.status_code, response.json()) == (
             503,
             {"error": "the server cannot use its state now"},
         )
+        assert response.headers["retry-after"]
+        headers = {"Authorization": "Bearer any"}
+        response = await world.client.post("/translate", json=ASKED[0][1], headers=headers)
+        assert response.status_code == 200

@@ -105,7 +105,7 @@ def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, 
 
 
 def _imports(folder: Path, documents: Documents) -> tuple[TranslationMemories, MemoryImports]:
-    memories = TranslationMemories(folder / "state")
+    memories = TranslationMemories(open_state(folder / "state"))
     return memories, MemoryImports(documents._queue, memories, DocumentLimits())
 
 

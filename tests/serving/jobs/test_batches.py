@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -277,3 +278,62 @@ async def test_others_do_not_learn_of_it(state: State) -> None:
     with pytest.raises(RequestError, match="a batch reads it"):
         await batches.delete_file("ann", batch.data.input_file)
     assert batches.files.exists(batch.data.input_file)
+
+
+@pytest.mark.parametrize("num_lines", [6_000, pytest.param(50_000, marks=pytest.mark.full)])
+async def test_a_large_batch_is_not_in_memory_while_it_ends(
+    state: State, monkeypatch: pytest.MonkeyPatch, num_lines: int
+) -> None:
+    """Half of its lines have answers of 4 KB, the others expire."""
+    monkeypatch.setattr(module, "_WINDOW_SECONDS", 0)
+
+    async def run(_: BatchRequest) -> tuple[int, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    batches = Batches(JobQueue(state), run)
+    batch = await created(batches, num_lines)
+    await batches._database.run(table.claim, BatchData, "first", 60.0)
+    for first in range(1, num_lines // 2 + 1, 100):
+        texts = {number: f"{number}" + "x" * 4_000 for number in range(first, first + 100)}
+        await batches._database.run(table.save_results, batch.id, "first", 60.0, texts)
+    await let_leases_run_out(batches)
+
+    tracemalloc.start()
+    assert await batches._queue._run_next(batches)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    ended = await batches.batch("ann", batch.id)
+    assert ended.data.output_file is not None and ended.data.error_file is not None
+    output, errors = [
+        await batches.file("ann", file_id)
+        for file_id in (ended.data.output_file, ended.data.error_file)
+    ]
+    print(f"{most_bytes / 2**20:.1f} MiB for a result of {output.num_bytes / 2**20:.1f} MiB")
+    assert (ended.state, ended.num_results) == (JobState.EXPIRED, num_lines)
+    assert output.num_bytes > 4_000 * num_lines // 2
+    # Numbers of lines and the ids by which lines are checked take 250 bytes each.
+    assert most_bytes < 5 * 2**20 + 400 * num_lines
+    with await batches.open_file("ann", errors.id) as file:
+        assert sum(1 for _ in file) == num_lines - num_lines // 2
+
+
+@pytest.mark.parametrize("file_id", ["\0", "file-\ud800", "é", "\n"])
+async def test_what_cannot_be_an_id_is_not_found(state: State, file_id: str) -> None:
+    batches = Batches(JobQueue(state), answer)
+    for asking in (
+        batches.file("ann", file_id),
+        batches.create("ann", URL, file_id, {}),
+        batches.batch("ann", file_id),
+        batches.cancel("ann", file_id),
+    ):
+        with pytest.raises(NoSuchObject):
+            await asking
+
+
+async def test_a_name_that_not_every_database_can_store_is_refused(state: State) -> None:
+    batches = Batches(JobQueue(state), answer)
+    with pytest.raises(RequestError, match="its name must not contain a NUL character"):
+        await batches.add_file("ann", "a\0b.jsonl", jsonl(1))
+    assert batches.files.num_bytes() == 0

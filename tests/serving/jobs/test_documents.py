@@ -5,15 +5,18 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serving.access.key_file import hash_key
 from serving.documents.spans import PlainDocument
 from serving.errors import (
     DocumentNotFound,
@@ -24,14 +27,16 @@ from serving.errors import (
     RequestError,
     TooLarge,
 )
-from serving.jobs import queue
+from serving.jobs import queue, table
 from serving.jobs.documents import DocumentJob, Documents, Handle
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.storage.database import Connection
+from serving.storage.opening import open_state
 from serving.storage.state import State
+from tests.serving.documents import shouting
 from tests.serving.documents.shouting import ShoutingTranslator
 
 LINES = [f"line number {number} of many" for number in range(200)]
@@ -332,3 +337,68 @@ async def test_there_is_room_for_so_much_and_no_more(state: State) -> None:
 
     with pytest.raises(DocumentsFull):
         await sent(documents)
+
+
+async def test_characters_that_no_document_can_have_are_left_out_of_translations(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shouting, "shout_fragment", lambda text: f"\0\x1f\ud800{text}\U0001f600")
+    documents = documents_of(state, ShoutingTranslator())
+    handle = await sent(documents, b"one")
+
+    async with working(documents):
+        await documents.wait_until_finished(handle, "ann")
+
+    assert (await result(documents, handle))[1].decode() == "one\U0001f600"
+
+
+OLD_SCHEMA = """
+CREATE TABLE jobs (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
+    data TEXT NOT NULL, times TEXT NOT NULL, created_at REAL NOT NULL, kept_until REAL NOT NULL,
+    worker TEXT, leased_until REAL NOT NULL DEFAULT 0,
+    claimed_at REAL NOT NULL DEFAULT 0, num_results_at_claim INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+CREATE TABLE results (
+    job TEXT NOT NULL, number INTEGER NOT NULL, is_error INTEGER NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (job, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE files (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, purpose TEXT NOT NULL, name TEXT NOT NULL,
+    num_bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, kept_until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
+
+async def test_the_state_folder_of_the_version_before_is_read(tmp_path: Path) -> None:
+    folder, handle = tmp_path / "state", Handle("a1", "secret")
+    source = folder / "documents" / "a1" / "source.txt"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(b"one\ntwo\nthree")
+    data = {
+        "name": "a.txt",
+        "source": "en",
+        "target": "fr",
+        "key_hash": hash_key(handle.key),
+        "num_fragments": 3,
+    }
+    with closing(sqlite3.connect(folder / "jobs.sqlite3")) as database:
+        database.executescript(OLD_SCHEMA)
+        database.execute(
+            "INSERT INTO jobs (id, kind, owner, state, data, times, created_at, kept_until, worker)"
+            " VALUES ('a1', 'document', 'ann', 'queued', ?, '{}', 1.0, 1e12, 'gone')",
+            (json.dumps(data),),
+        )
+        database.execute("INSERT INTO results VALUES ('a1', 0, 0, 'UN')")
+        database.execute("INSERT INTO files VALUES ('f1', 'ann', 'batch', 'b', 1, 1, 9999999999)")
+        database.commit()
+
+    translator = ShoutingTranslator()
+    documents = documents_of(open_state(folder), translator)
+    async with working(documents):
+        await documents.wait_until_finished(handle, "ann")
+
+    assert (await result(documents, handle))[1] == b"UN\nTWO\nTHREE"
+    assert translator.texts == ["two", "three"]
+    [file] = await documents._database.run(table.files_of, "ann")
+    assert (file.id, file.num_bytes) == ("f1", 1)

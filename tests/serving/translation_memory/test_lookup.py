@@ -1,14 +1,13 @@
 """The unit that is most like a segment: as a comparison with all units finds it."""
 
-import sqlite3
-from pathlib import Path
-
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving.errors import TranslationMemoryNotFound
 from serving.pipelines.translation.job import MemoryUse
+from serving.storage.database import Connection
+from serving.storage.state import State
 from serving.translation_memory.similarity import percent, replace_numbers, word_ids
 from serving.translation_memory.store import MemoryState, TranslationMemories
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit
@@ -23,9 +22,9 @@ def unit(source: str, target: str = "", language: str = "fr") -> TranslationUnit
 
 
 async def filled(
-    folder: Path, *units: TranslationUnit, owner: str = ""
+    state: State, *units: TranslationUnit, owner: str = ""
 ) -> tuple[TranslationMemories, str]:
-    memories = TranslationMemories(folder)
+    memories = TranslationMemories(state)
     memory = await memories.create(owner, "team")
     await memories.add_units(memory.import_job, units)
     await memories.complete_import(memory.import_job, "en")
@@ -59,14 +58,13 @@ def test_percent_is_the_edit_distance_of_words(
     assert score == (expected if expected >= least else 0) or (least == 100 and score in (0, 99))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(WORDS.filter(len), min_size=1, max_size=30), WORDS.filter(len))
-async def test_no_match_is_missed(
-    tmp_path_factory: pytest.TempPathFactory, stored: list[list[str]], wanted: list[str]
-) -> None:
+async def test_no_match_is_missed(state: State, stored: list[list[str]], wanted: list[str]) -> None:
     sources = {" ".join(words) for words in stored}
-    folder = tmp_path_factory.mktemp("state")
-    memories, identity = await filled(folder, *map(unit, sources))
+    memories, identity = await filled(state, *map(unit, sources))
     text = " ".join(wanted)
     scores = {source: naive_percent(wanted, source.split()) for source in sources}
     if text in scores:
@@ -83,9 +81,9 @@ async def test_no_match_is_missed(
             assert (match.score, scores[match.source]) == (best, best)
 
 
-async def test_numbers_of_the_text_are_put_in(tmp_path: Path) -> None:
+async def test_numbers_of_the_text_are_put_in(state: State) -> None:
     memories, identity = await filled(
-        tmp_path, unit("See page 12 of 30.", "Voir page 12 sur 30."), unit("Version 2", "Deux")
+        state, unit("See page 12 of 30.", "Voir page 12 sur 30."), unit("Version 2", "Deux")
     )
     use = MemoryUse("", identity, "FR", 75)
     [page, same, other] = await memories.matches(
@@ -113,8 +111,8 @@ def test_a_translation_with_other_numbers(
     assert replace_numbers(text, source, translation) == expected
 
 
-async def test_memories_of_other_keys_and_unfinished_ones_are_invisible(tmp_path: Path) -> None:
-    memories, identity = await filled(tmp_path, unit("A dog."), owner="ann")
+async def test_memories_of_other_keys_and_unfinished_ones_are_invisible(state: State) -> None:
+    memories, identity = await filled(state, unit("A dog."), owner="ann")
     begun = await memories.create("ann", "begun")
     assert [memory.id for memory in await memories.list_memories("ann")] == [identity]
     assert await memories.list_memories("bob") == []
@@ -123,14 +121,14 @@ async def test_memories_of_other_keys_and_unfinished_ones_are_invisible(tmp_path
             await memories.get(owner, each)
 
 
-async def test_other_languages_match_nothing(tmp_path: Path) -> None:
-    memories, identity = await filled(tmp_path, unit("A dog."))
+async def test_other_languages_match_nothing(state: State) -> None:
+    memories, identity = await filled(state, unit("A dog."))
     for source, target in (("de", "fr"), ("en", "de")):
         assert await memories.matches(MemoryUse("", identity, target), source, ["A dog."]) == [None]
 
 
-async def test_later_targets_replace_those_before(tmp_path: Path) -> None:
-    memories = TranslationMemories(tmp_path)
+async def test_later_targets_replace_those_before(state: State) -> None:
+    memories = TranslationMemories(state)
     job = (await memories.create("", "team")).import_job
     units = [unit("A dog.", "Un."), unit("A dog.", "Un."), unit("A dog.", "Deux.")]
     assert await memories.add_units(job, units) == 1  # the second changes nothing
@@ -142,8 +140,8 @@ async def test_later_targets_replace_those_before(tmp_path: Path) -> None:
     assert match is not None and match.target == "Deux."
 
 
-async def test_an_import_that_begins_again_leaves_nothing_of_before(tmp_path: Path) -> None:
-    memories = TranslationMemories(tmp_path)
+async def test_an_import_that_begins_again_leaves_nothing_of_before(state: State) -> None:
+    memories = TranslationMemories(state)
     job = (await memories.create("", "team")).import_job
     await memories.add_units(job, [unit(f"Dog {word}.") for word in "abcdefgh"])
     await memories.begin_import(job)
@@ -155,8 +153,8 @@ async def test_an_import_that_begins_again_leaves_nothing_of_before(tmp_path: Pa
     assert await memories.matches(use, "en", ["Dog a."]) == [None]
 
 
-async def test_a_removed_memory_is_gone_at_once(tmp_path: Path) -> None:
-    memories, identity = await filled(tmp_path, *(unit(f"Dog {word}.") for word in "abcdefgh"))
+async def test_a_removed_memory_is_gone_at_once(state: State) -> None:
+    memories, identity = await filled(state, *(unit(f"Dog {word}.") for word in "abcdefgh"))
     await memories.remove("", identity)
     assert await memories.list_memories("") == []
     assert memories._removal is not None
@@ -164,14 +162,14 @@ async def test_a_removed_memory_is_gone_at_once(tmp_path: Path) -> None:
     assert await memories._database.run(_num_rows) == 0
 
 
-def _num_rows(database: sqlite3.Connection) -> int:
-    tables = ("memories", "units", "targets", "words")
-    return sum(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
+def _num_rows(connection: Connection) -> int:
+    tables = ("memories", "units", "targets", "words", "word_counts")
+    return sum(len(connection.rows(f"SELECT * FROM {table}")) for table in tables)
 
 
-async def test_pages_and_their_filter(tmp_path: Path) -> None:
+async def test_pages_and_their_filter(state: State) -> None:
     units = [unit("A dog.", "Un chien."), unit("A CAT.", "Été."), unit("A cow.", "Une vache.")]
-    memories, identity = await filled(tmp_path, *units)
+    memories, identity = await filled(state, *units)
     memory = await memories.get("", identity)
     assert memory.state is MemoryState.COMPLETE
     first, second = await memories.list_units(memory.number, count=2)

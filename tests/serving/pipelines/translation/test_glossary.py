@@ -13,11 +13,14 @@ import pytest
 from serving.bundle.manifest import Limits
 from serving.errors import RequestError
 from serving.pipelines.decoding import DEFAULT_DECODING, Decoding
+from serving.pipelines.translation import term_candidates
 from serving.pipelines.translation.glossary import MAX_TERMS_PER_SEGMENT
 from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.requests.parameters import BeamParams, SamplingParams
 from serving.requests.request import FinishReason, GenerationRequest, TokenEvent
+from serving.text import alignment
+from serving.text.alignment import overlap_shares
 from serving.text.markup.known_words import KnownWords
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
@@ -306,3 +309,29 @@ async def test_unknown_names_that_have_a_translation_are_not_kept(tokenizer: Tok
         engine.requests.clear()
         await pipeline.run(translation_job)
         assert tokenizer.decode(engine.requests[0].source_ids or ()) == read
+
+
+async def test_work_grows_no_faster_than_the_times_that_a_term_is_repeated(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time is a term to place, after which the others are looked for again; what the words of
+    the source share with its tokens is computed once for each term, and not for each word of each
+    draft.
+    """
+    calls: list[int] = []
+
+    def count(*arguments: Any) -> Any:
+        calls.append(len(arguments))
+        return overlap_shares(*arguments)
+
+    for module in (alignment, term_candidates):
+        monkeypatch.setattr(module, "overlap_shares", count)
+    numbers = []
+    for times in (3, 6):
+        calls.clear()
+        pipeline, _ = aligning_translator(tokenizer)
+        translation = await pipeline.run(job(" ".join(["dog"] * times)))
+        assert translation.renderings[0][0].text.lower() == " ".join(["chien"] * times)
+        numbers.append(len(calls))
+
+    assert numbers[1] <= 2.5 * numbers[0]
