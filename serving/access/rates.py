@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 1.0  # for a database that does not answer
 _AWAY_SECONDS = 2.0  # until it is asked again
-_SCHEMA = Schema(
+SCHEMA = Schema(
     "rates",
     [
         Migration("""
@@ -71,7 +71,7 @@ class Rates:
         database_time: Callable[[Connection], float] = lambda connection: connection.time(),
         clock: Clock = time.monotonic,
     ) -> None:
-        self._database = state.database(_SCHEMA)
+        self._database = state.database(SCHEMA)
         self._database_time, self._clock = database_time, clock
         self._away_until = clock()
         self._demands: dict[Key, _Demand] = {}

@@ -20,7 +20,7 @@ from serving.storage.state import State
 FILES_OF = "files of"
 _ROWS_AT_ONCE = 500
 # Called with the number of rows or files that were copied.
-Report = Callable[[int], None]
+Report = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class StoredTables:
         self._database.run_blocking(_add, table, rows)
 
     def end_adding(self, table: Table) -> None:
-        """Let the next row of a table have the number after its last."""
-        self._database.run_blocking(_continue_numbers, table)
+        """Let the next row of a table have the number after its last, and queries be fast."""
+        self._database.run_blocking(_end_adding, table)
 
     def clear(self) -> None:
         for table in reversed(self.tables):
@@ -112,16 +112,15 @@ def _rows_after(connection: Connection, table: Table, last: Row | None) -> list[
 
 
 def _add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    columns, marks = ", ".join(table.columns), ", ".join("?" * len(table.columns))
-    statement = f"INSERT INTO {table.name} ({columns}) VALUES ({marks})"
     with connection.transaction():
         values = ([row[name] for name in table.columns] for row in rows)
-        connection.execute_many(statement, values)
+        connection.insert_rows(table.name, table.columns, values)
 
 
-def _continue_numbers(connection: Connection, table: Table) -> None:
+def _end_adding(connection: Connection, table: Table) -> None:
     if table.is_numbered:
         connection.continue_numbers(table.name, *table.key)
+    connection.analyze(table.name)
 
 
 def _delete(connection: Connection, table: Table) -> None:

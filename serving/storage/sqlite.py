@@ -3,14 +3,13 @@
 SQLite runs in WAL mode: replicas of one machine read and write the same file at once.
 """
 
-import asyncio
 import fcntl
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate
@@ -19,79 +18,7 @@ from serving.errors import StorageError
 from serving.storage.database import Arguments, Connection, Database, Result, Row
 from serving.storage.schema import Schema, SchemaError, migrate
 
-
-class DatabaseThread:
-    """Runs functions on one database, one after the other, in the order of the calls.
-
-    The first call opens the database: a server that needs none makes no file.
-    """
-
-    def __init__(self, folder: Path, name: str, schema: str) -> None:
-        self._folder, self._name, self._schema = folder, name, schema
-        self._database: sqlite3.Connection | None = None
-        self._executor = ThreadPoolExecutor(1, f"database-{name}")
-
-    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Return `work(database, *arguments)`. Cancelling does not stop it. Raises StorageError."""
-        future = asyncio.wrap_future(self.start(work, *arguments))
-        future.add_done_callback(_retrieve_error)
-        return await asyncio.shield(future)
-
-    def start(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Start work without waiting for it."""
-        return self._executor.submit(self._run, work, arguments)
-
-    def _run(self, work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
-        try:
-            if self._database is None:
-                self._database = open_database(self._folder, self._name, self._schema)
-            return work(self._database, *arguments)
-        except sqlite3.DatabaseError as error:
-            raise StorageError(self._folder, error) from error
-
-
-def _retrieve_error(future: "asyncio.Future[Any]") -> None:
-    """Retrieve the error of work whose caller was cancelled, so that asyncio does not log it."""
-    if not future.cancelled():
-        future.exception()
-
-
-@contextmanager
-def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Run the block as one transaction, rolled back if it raises."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:  # SQLite itself ends it where the disk is full
-            database.execute("ROLLBACK")
-        raise
-
-
 _BUSY_TIMEOUT_SECONDS = 10.0  # replicas of a machine write in turns
-
-
-def default_state_dir() -> Path:
-    """Return the default folder for state, from the XDG base directories."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "attendant"
-
-
-def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
-    """Open a database in a private folder. Raises StorageError.
-
-    Columns are read by name. A statement outside of BEGIN and COMMIT is a transaction of its own,
-    and waits up to ten seconds for others. Any thread may use the connection, one at a time.
-
-    schema: statements that make missing tables.
-    """
-    make_folder(folder)
-    try:
-        with _folder_lock(folder):
-            return _open(folder / f"{name}.sqlite3", schema)
-    except sqlite3.DatabaseError as error:
-        raise StorageError(folder, error) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -113,20 +40,6 @@ def _folder_lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _open(path: Path, schema: str) -> sqlite3.Connection:
-    database = sqlite3.connect(
-        path,
-        timeout=_BUSY_TIMEOUT_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    database.row_factory = sqlite3.Row
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
-    database.executescript(schema)
-    return database
 
 
 class SqliteConnection(Connection):
