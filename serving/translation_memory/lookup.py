@@ -23,8 +23,10 @@ from serving.translation_memory.similarity import (
 from serving.translation_memory.tmx import parse_inline_codes
 
 MIN_THRESHOLD = 50  # segments that are less alike have little in common but frequent words
-# An index cannot hold texts of any length: it has so many characters of each source.
+# An index cannot hold texts of any length: it has the first characters of each source. SQLite does
+# not use it where a query names `source` as well.
 INDEXED_CHARACTERS = 200
+SOURCE_START = f"substr(source, 1, {INDEXED_CHARACTERS})"
 _MAX_CANDIDATES = 300
 _MAX_ADAPTED = 5
 _MAX_VALUES = 512  # of a list in a query that can be asked in parts
@@ -52,18 +54,18 @@ def exact_matches(
     connection: Connection, memory: int, language: str, texts: Iterable[str]
 ) -> dict[str, MemoryMatch]:
     """Return the matches of those texts that are sources of the memory."""
+    sources = {*filter(is_storable, texts)}
     matches = {}
-    for sources in split_values(filter(is_storable, dict.fromkeys(texts))):
-        places, values = list_values(sources)
-        starts = [source[:INDEXED_CHARACTERS] for source in values]
+    for starts in split_values({source[:INDEXED_CHARACTERS] for source in sources}):
+        places, values = list_values(starts)
         query = f"""
             SELECT source, source_xml, target, target_xml
             FROM units JOIN targets ON unit = number AND language = ?
-            WHERE memory = ? AND substr(source, 1, {INDEXED_CHARACTERS}) IN ({places})
-            AND source IN ({places})
+            WHERE memory = ? AND {SOURCE_START} IN ({places})
         """
-        for row in connection.rows(query, (language, memory, *starts, *values)):
-            matches[row["source"]] = _match(row, EXACT, row["target"])
+        for row in connection.rows(query, (language, memory, *values)):
+            if row["source"] in sources:
+                matches[row["source"]] = _match(row, EXACT, row["target"])
     return matches
 
 

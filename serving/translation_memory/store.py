@@ -22,6 +22,7 @@ from serving.storage.state import State
 from serving.text.languages import match_codes
 from serving.translation_memory.lookup import (
     INDEXED_CHARACTERS,
+    SOURCE_START,
     best_match,
     count_units,
     exact_matches,
@@ -68,8 +69,8 @@ CREATE TABLE IF NOT EXISTS words (
 # A source is unique in its memory, which `add_units` sees to: an index of whole texts, as older
 # databases have it, is limited to short ones in PostgreSQL.
 _INDEXES = f"""
-CREATE INDEX units_by_source ON units (memory, substr(source, 1, {INDEXED_CHARACTERS}));
-CREATE INDEX units_by_memory ON units (memory, number);
+CREATE INDEX units_by_source ON units (memory, {SOURCE_START});
+CREATE INDEX units_by_number ON units (memory, number);
 CREATE TABLE word_counts (
     memory INTEGER NOT NULL, word INTEGER NOT NULL, num_units INTEGER NOT NULL,
     PRIMARY KEY (memory, word)
@@ -469,16 +470,14 @@ def add_units(connection: Connection, job: str, units: Sequence[TranslationUnit]
 
 
 def _find_numbers(connection: Connection, memory: int, sources: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of those units that a memory has, by their sources."""
+    """Return the numbers of the units of a memory that begin as some sources do, by source."""
     numbers = {}
-    for part in split_values(sources):
-        places, values = list_values(part)
-        query = f"""
-            SELECT number, source FROM units WHERE memory = ?
-            AND substr(source, 1, {INDEXED_CHARACTERS}) IN ({places}) AND source IN ({places})
-        """
-        starts = [source[:INDEXED_CHARACTERS] for source in values]
-        for row in connection.rows(query, (memory, *starts, *values)):
+    for starts in split_values({source[:INDEXED_CHARACTERS] for source in sources}):
+        places, values = list_values(starts)
+        query = (
+            f"SELECT number, source FROM units WHERE memory = ? AND {SOURCE_START} IN ({places})"
+        )
+        for row in connection.rows(query, (memory, *values)):
             numbers[row["source"]] = row["number"]
     return numbers
 

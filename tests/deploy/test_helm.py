@@ -43,9 +43,7 @@ from tests.docs.commands import invocations, parsed
 from tests.docs.examples import commands_in
 from tests.docs.pages import missing_links, missing_paths, quoted
 
-needs_helm = pytest.mark.skipif(
-    not find_helm(), reason="Helm is not installed, and the package index does not give it"
-)
+needs_helm = pytest.mark.usefixtures("helm")
 
 URL = "postgresql://attendant:secret@database.example/attendant?sslmode=verify-full"
 MODEL = {"name": "Helsinki-NLP/opus-mt-en-fr", "bundle": "opus-en-fr"}
@@ -168,7 +166,14 @@ def render_by_helm(values: dict[str, Any], folder: Path = CHART) -> Objects:
     return parse_objects(run_helm("template", "attendant", folder, values=values))
 
 
-render = render_by_helm if find_helm() else render_in_python
+def render(values: dict[str, Any]) -> Objects:
+    return render_by_helm(values) if find_helm() else render_in_python(values)
+
+
+@pytest.fixture(scope="session")
+def helm() -> None:
+    if not find_helm():
+        pytest.skip("Helm is not installed, and the package index does not give it")
 
 
 def find_only(objects: Objects, kind: str) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -80,7 +81,7 @@ async def test_clients_find_everything_after_a_round_trip(
         memory = (await import_file(world))["translation_memory_id"]
         glossary = (await world.client.post("/v3/glossaries", json=GLOSSARY)).json()
         usage = (await world.client.get("/v2/usage")).json()
-        body = {"files": {"file": ("b.jsonl", b"{}")}, "data": {"purpose": "batch"}}
+        body: dict[str, Any] = {"files": {"file": ("b.jsonl", b"{}")}, "data": {"purpose": "batch"}}
         file = (await world.client.post("/v1/files", **body, headers=BEARER)).json()
 
     copy(first, database_url)

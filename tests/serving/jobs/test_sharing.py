@@ -114,6 +114,18 @@ class MortalConnection(Connection):
         self._life.spend()
         return self._connection.execute_many(statement, rows)
 
+    def insert_rows(
+        self, table: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        self._life.spend()
+        self._connection.insert_rows(table, columns, rows)
+
+    def analyze(self, *tables: str) -> None:
+        self._connection.analyze(*tables)
+
+    def continue_numbers(self, table: str, column: str) -> None:
+        self._connection.continue_numbers(table, column)
+
     @contextmanager
     def transaction(self, lock: str = "") -> Iterator[None]:
         with self._connection.transaction(lock):
@@ -160,6 +172,9 @@ class MortalFiles(FileStore):
         with self._files.reading(owner, name) as path:
             yield path
 
+    def names(self) -> Iterator[tuple[str, str]]:
+        return self._files.names()
+
     def exists(self, owner: str) -> bool:
         return self._files.exists(owner)
 
@@ -191,6 +206,9 @@ class MortalState(State):
 
     def is_reachable(self) -> bool:
         return self._state.is_reachable()
+
+    def is_in_use(self) -> bool:
+        return self._state.is_in_use()
 
     def close(self) -> None:
         self._state.close()

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +18,10 @@ from tests.served import int8_bundle, served_with_console
 
 pytestmark = [pytest.mark.full, NEEDS_POSTGRESQL]
 PASSWORD = "hunter2-xyzzy"
-DOCUMENT = {"files": {"file": ("a.txt", b"A dog runs.")}, "data": {"target_lang": "FR"}}
+DOCUMENT: dict[str, Any] = {
+    "files": {"file": ("a.txt", b"A dog runs.")},
+    "data": {"target_lang": "FR"},
+}
 
 
 @pytest.fixture

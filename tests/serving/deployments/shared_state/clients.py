@@ -1,6 +1,7 @@
 """Clients that never stop, and what they have been answered."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,8 @@ TEXTS = [f"A dog runs to house number {number}." for number in range(20)]
 EN_FR = {"source": "en", "target": "fr"}
 NUM_LINES = 100
 PATIENCE_SECONDS = 90.0  # more than a lease of a worker that was killed
+_NUM_BYTES = 50_000
+_PAUSE_SECONDS = {"translate": 0.02, "glossaries": 0.1, "document": 0.5, "file": 0.3}
 
 
 @dataclass(frozen=True)
@@ -41,20 +44,22 @@ class Document:
 class Clients:
     """Clients of the servers behind one URL. Each sends one request after the other.
 
-    key: an API key that they show. documents: those that were accepted.
+    key: an API key that they show. documents, files: those that were accepted, files by their ids.
     """
 
     url: str
     key: str
     answers: list[Answer] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
     _is_over: bool = False
 
     def __post_init__(self) -> None:
         self._requests: dict[str, Callable[[int], httpx.Response]] = {
             "translate": self._translate,
             "glossaries": lambda _: self.send("GET", "/v3/glossaries"),
-            "document": self._send_document,
+            "document": lambda _: self.send_document(),
+            "file": lambda _: self._send_file(),
         }
 
     @contextmanager
@@ -107,6 +112,12 @@ class Clients:
         self.documents.clear()
         return {text for _, text in lines}
 
+    def fetch_files(self) -> None:
+        """Check that all files that were accepted are there, whole."""
+        for identity, data in self.files.items():
+            assert self.send("GET", f"/v1/files/{identity}/content").content == data
+        self.files.clear()
+
     def answers_of(self, request: str, since: float = 0.0) -> list[Answer]:
         return [
             answer for answer in self.answers if answer.request == request and answer.begun >= since
@@ -125,14 +136,19 @@ class Clients:
                 status, retry_after, text = 0, None, repr(error)
             seconds = time.monotonic() - begun
             self.answers.append(Answer(name, begun, seconds, status, retry_after, text))
-            time.sleep(0.5 if name == "document" else 0.02)
+            time.sleep(_PAUSE_SECONDS[name])
 
     def _translate(self, number: int) -> httpx.Response:
         text = TEXTS[number % len(TEXTS)]
         return self.send("POST", "/translate", json={"q": text, **EN_FR})
 
-    def _send_document(self, number: int) -> httpx.Response:
-        return self.send_document()
+    def _send_file(self) -> httpx.Response:
+        data = os.urandom(_NUM_BYTES)
+        files = {"file": ("in.jsonl", data)}
+        answer = self.send("POST", "/v1/files", files=files, data={"purpose": "batch"})
+        if answer.status_code == 200:
+            self.files[answer.json()["id"]] = data
+        return answer
 
     def _fetch(self, document: Document) -> str:
         """Return a translated document, whatever happens to servers meanwhile."""
