@@ -113,7 +113,7 @@ def _kill_at_write(number: int) -> None:
             yield
             count()
 
-    PostgresqlConnection.transaction = counted_transaction  # type: ignore[method-assign]
+    PostgresqlConnection.transaction = counted_transaction  # type: ignore[method-assign,assignment]
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
