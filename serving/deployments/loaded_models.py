@@ -71,6 +71,10 @@ class LoadedModels:
         """Return the engines of served models, and of models that still answer requests."""
         return [*(model.engine for model in self._served.values()), *self._leaving]
 
+    def engines_by_model(self) -> dict[str, AsyncEngine]:
+        """Return the engines of served models by the names of the models."""
+        return {model.pipeline.card.name: model.engine for model in self._served.values()}
+
     @property
     def are_alive(self) -> bool:
         return all(model.engine.is_alive for model in self._served.values())

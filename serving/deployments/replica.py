@@ -14,6 +14,7 @@ from typing import Any
 
 from ray import serve
 
+from serving.access.fair_use import FairUse
 from serving.access.key_ring import KeyRing, open_key_ring
 from serving.api.application import create_app
 from serving.api.http.middleware import RequestsInProgress
@@ -91,6 +92,8 @@ class Replica:
         self._memories = TranslationMemories(self._state)
         self._models = LoadedModels(self._load, self._engine_metrics.remove)
         self._models.start(group.bundles)
+        self._fair_use = FairUse(self._state, self._models.engines_by_model)
+        self._fair_use_task: asyncio.Task[None] | None = None
         self._applications = Applications(running_applications)
         self._catalog = ServerCatalog(self._models.models, self._application, self._applications)
         self._changes = self._own_changes()
@@ -127,6 +130,8 @@ class Replica:
         await self._models.load_bundles(bundles)
         self._group = self._group.model_copy(update={"bundles": bundles})
         self._catalog.replace_models(self._models.models)
+        if self._keys is not None and self._fair_use_task is None:
+            self._fair_use_task = asyncio.create_task(self._fair_use.run())
 
     async def check_health(self) -> None:
         """Raise if an engine has died. Ray Serve calls this regularly, and replaces the replica."""
@@ -137,6 +142,8 @@ class Replica:
         """Ray Serve calls and awaits this when the replica has drained."""
         await self.end_requests()
         self._kept_metrics.end()
+        if self._fair_use_task is not None:
+            self._fair_use_task.cancel()
         await asyncio.to_thread(self._state.close)
         if self._tracing:
             await asyncio.to_thread(self._tracing.close)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 
@@ -125,6 +125,14 @@ class AsyncEngine:
     def check_room(self, work: int, share: str, priority: int) -> None:
         """Raise Overloaded if a job with `work` tokens would be refused now."""
         self._scheduler.check_room(work, share, priority)
+
+    def taken_work(self) -> Counter[str]:
+        """Return the work, in tokens, of each key that was ever taken from the waiting queue."""
+        return self._scheduler.taken_work()
+
+    def charge(self, account: str, work: int) -> None:
+        """Charge a key with work that it has received in other processes, if it waits here."""
+        self._scheduler.charge(account, work)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield the events of a request. Raises RequestError, Overloaded, EngineStopped.

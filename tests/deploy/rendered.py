@@ -45,14 +45,6 @@ def documents(text: str) -> dict[str, Any]:
     return {each["kind"]: each for each in yaml.safe_load_all(text) if each}
 
 
-def ray_environment() -> dict[str, str]:
-    """Return the variables that the shipped RayService gives to its pods."""
-    text = (ROOT / "deploy/kubernetes/rayservice.yaml").read_text()
-    cluster = documents(text)["RayService"]["spec"]["rayClusterConfig"]
-    (container,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
-    return {entry["name"]: entry["value"] for entry in container["env"]}
-
-
 def check(manifest: Any) -> None:
     """Raise ValidationError for what Kubernetes would refuse."""
     schema = SCHEMAS / f"{manifest['kind']}.json"

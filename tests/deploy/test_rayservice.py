@@ -1,6 +1,7 @@
 """The RayService, as far as it can be checked without a cluster: it runs what the image runs."""
 
 import os
+import shlex
 import subprocess
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.deploy.rendered import (
     config,
     pod_specs,
 )
+from tests.serving.deployments.deploy_page import blocks_below
 
 FOLDER = ROOT / "deploy/kubernetes"
 OBJECTS = [*yaml.safe_load_all((FOLDER / "rayservice.yaml").read_text())]
@@ -179,6 +181,17 @@ def test_haproxy_gives_up_a_node_that_is_away_after_the_deadline_of_requests() -
         environment = {entry["name"]: entry.get("value") for entry in container["env"]}
         seconds = float(environment["RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S"])
         assert all(group.timeout_seconds < seconds for group in SERVER.groups)
+
+
+def test_the_page_starts_nodes_with_the_same_variables() -> None:
+    """Beside what KubeRay sets: the token, and how long workers wait for a head."""
+    (block,) = [text for text in blocks_below("The same with Ray") if "<<'END'" in text]
+    words = shlex.split(block.partition("<<'END'\n")[2].rpartition("END")[0])
+    of_page = dict(word.split("=", 1) for word in words)
+    for container in containers():
+        values = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+        assert values.items() <= of_page.items()
+        assert {entry["name"] for entry in container["env"]} <= {*of_page}
 
 
 def test_it_names_the_installed_ray() -> None:

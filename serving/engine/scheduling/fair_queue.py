@@ -23,6 +23,8 @@ from serving.engine.scheduling.backlog import Backlog
 
 # Empty entries that a heap may have at any size: so it is rebuilt at most once in so many removals.
 _MAX_SPARE_ENTRIES = 64
+# So many reports of other replicas are the most that an account is behind because of them.
+_MAX_REPORTS_BEHIND = 10
 # Small jobs get twice the time of large ones, because a long step delays them most.
 _WEIGHT_OF_SMALL_JOBS = 2
 
@@ -86,9 +88,13 @@ class _Share:
 
 
 class WaitingQueue:
-    """Waiting generations in the order in which they are due. Any of them can be removed."""
+    """Waiting generations in the order in which they are due. Any of them can be removed.
+
+    taken_work: of each account, all that was ever taken.
+    """
 
     def __init__(self) -> None:
+        self.taken_work: Counter[str] = Counter()
         self._shares: dict[str, _Share] = {}
         self._now = 0.0  # virtual time among the accounts
 
@@ -130,12 +136,23 @@ class WaitingQueue:
         if is_next:
             self._now = max(self._now, share.charged)
             share.charged = self._now + generation.work
+            self.taken_work[request.share] += generation.work
             share.now = max(share.now, finish_time)
         backlog = share.backlogs[request.priority]
         if not backlog.change(generation.job, -generation.work):
             share.finish_times.pop(generation.job, None)
         if not backlog.work:
             del share.backlogs[request.priority]
+
+    def charge(self, account: str, work: int) -> None:
+        """Charge an account that waits with work that it has received in other replicas since the
+        last report. Without a bound it would get nothing for as long as it received more.
+        """
+        share = self._shares.get(account)
+        if share is not None:
+            start = max(share.charged, self._now)
+            most = self._now + _MAX_REPORTS_BEHIND * work
+            share.charged = max(start, min(start + work, most))
 
     def work_before(self, work: int, account: str, priority: int) -> int:
         """Return the work that is done before `work` of a new job, if no other job arrives: of the
@@ -214,6 +231,16 @@ class JobQueues:
     def remove(self, generation: Generation, is_next: bool) -> None:
         """Remove a waiting generation; is_next: see `WaitingQueue.remove`."""
         self._queues[generation].remove(generation, is_next)
+
+    @property
+    def taken_work(self) -> Counter[str]:
+        """Return the work of each account that was ever taken."""
+        return self._small.taken_work + self._large.taken_work
+
+    def charge(self, account: str, work: int) -> None:
+        """Charge an account with work that it has received in other replicas."""
+        for queue in (self._small, self._large):
+            queue.charge(account, work)
 
     def end(self, generation: Generation) -> None:
         """Forget a generation that has ended."""

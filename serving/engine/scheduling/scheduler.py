@@ -14,6 +14,7 @@ engine has taken belongs to that engine until it ends. All methods are thread-sa
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from serving.bundle.manifest import Manifest
@@ -147,6 +148,16 @@ class Scheduler:
                 ordinary_work = min(work, self.waiting_work // max(1, len(self.waiting)))
                 is_for_all = self._waits_too_long(ordinary_work, account, priority)
                 raise Overloaded(num_waiting, seconds, is_for_all)
+
+    def taken_work(self) -> Counter[str]:
+        """Return the work of each account that engines have ever taken."""
+        with self.lock:
+            return self.job_queues.taken_work
+
+    def charge(self, account: str, work: int) -> None:
+        """Charge an account that waits with work that it has received elsewhere."""
+        with self.lock:
+            self.job_queues.charge(account, work)
 
     def weight(self, job_size: JobSize) -> float:
         """Return the share of the engines' time for jobs of this size."""

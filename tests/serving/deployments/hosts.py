@@ -113,6 +113,10 @@ class Host:
     def mend_cable(self) -> None:
         self._network.set_port(self._port, "up")
 
+    def path(self, path: str) -> Path:
+        """Return where a file of this host below /etc, /srv, /tmp or /var is on this machine."""
+        return self.folder / path.lstrip("/")
+
     @property
     def environment(self) -> dict[str, str]:
         return {
@@ -234,7 +238,12 @@ def hosts(folder: Path, models: Path, *names: str) -> Iterator[list[Host]]:
 
 def _start(words: list[str]) -> "subprocess.Popen[str]":
     process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # Ctrl-C is the test's alone, which cleans up
     )
     assert process.stdout is not None
     line = process.stdout.readline()

@@ -3,7 +3,9 @@ lose their power under load and come back, and a cable that is cut and mended. `
 as root.
 """
 
+import os
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,22 +22,21 @@ from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from tests.cache import export_cached
 from tests.served import SHIPPED, eventually
+from tests.serving.deployments.deploy_page import can_run_the_page
 from tests.serving.deployments.hosts import MODELS
-from tests.serving.deployments.two_nodes import (
-    DASHBOARD,
-    TOKEN_FILE,
-    Cluster,
-    can_run_cluster,
-    two_nodes,
-)
+from tests.serving.deployments.sent_documents import send_long_document
+from tests.serving.deployments.two_nodes import Cluster, two_nodes
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not can_run_cluster(), reason="needs root, namespaces and redis-server"),
+    pytest.mark.skipif(
+        not can_run_the_page(), reason="needs root, namespaces, PostgreSQL 15 and Redis of Debian"
+    ),
 ]
 
 NAMES = ("transformer-en-fr", "llama-en")
+SERVE_API = "http://one:8265/api/serve/applications/"
 TRANSLATE = {"source": "en", "target": "fr"}
 TEXTS = ["A dog runs.", "Two men are talking on the street.", "A woman in a red coat is reading."]
 WRITER = {"model": "llama-en", "prompt": "It was"}
@@ -66,28 +67,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def group(precision: str, **changes: Any) -> dict[str, Any]:
-    common = {"name": "translators", "device": "cpu", "cpus_per_replica": 1}
+    common = {"name": "translators", "device": "cpu", "cpus_per_replica": 2}
     return {**common, "bundles": [str(MODELS / precision / name) for name in NAMES], **changes}
 
 
 def apply(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()) -> str:
     """Return what `attendant deploy apply` writes, once the dashboard can be reached."""
-    reports: list[str] = []
-
-    def reaches_the_dashboard() -> bool:
-        reports.append(apply_once(cluster, *groups, options=options))
-        return not reports[-1].endswith(("Connection refused", "without response"))
-
-    assert eventually(reaches_the_dashboard, 180), reports[-1]
-    return reports[-1]
+    assert cluster.has_a_dashboard(300)
+    return apply_once(cluster, *groups, options=options)
 
 
 def apply_once(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()) -> str:
-    configuration = yaml.safe_dump({"port": 8000, "groups": [*groups]})
-    (cluster.client.folder / "srv" / "server.yaml").write_text(configuration)
-    words = ("-c", "/srv/server.yaml", "--token-file", TOKEN_FILE, *options)
-    done = cluster.client.attendant("deploy", "apply", DASHBOARD, *words)
-    return (done.stdout + done.stderr).strip()
+    return cluster.apply(yaml.safe_dump({"port": 8000, "groups": [*groups]}), *options)
 
 
 def bytes_of(url: str) -> list[bytes]:
@@ -156,8 +147,7 @@ def test_a_node_loses_its_power_under_load_and_comes_back(cluster: Cluster) -> N
     with cluster.client.clients(1) as pool:
         assert pool.submit(write, cluster.head.url, 0).result() == "200"
 
-    cluster.worker.host.boot()
-    cluster.start_worker()
+    cluster.worker.boot()
     assert cluster.has_a_replica_on_each(180)
     test_each_replica_answers_with_the_same_bytes(cluster)
 
@@ -180,20 +170,71 @@ def test_the_head_loses_its_power_under_load_and_comes_back(cluster: Cluster) ->
         cluster.head.host.cut_power()
         time.sleep(20)
     assert all_have_ended(answers)
-    report = apply_once(cluster, group("int8", replicas=2))
-    assert report.endswith("No route to host"), report
     with cluster.client.clients(NUM_CLIENTS) as pool:
         kinds = [*pool.map(partial(write, cluster.worker.url), range(2 * NUM_CLIENTS))]
+        metrics = pool.submit(httpx.get, f"{cluster.worker.url}/metrics", timeout=60).result()
     assert kinds == ["200"] * len(kinds)
+    assert "attendant_requests_total{" in metrics.text
+    report = apply_once(cluster, group("int8", replicas=2))
+    assert report == f"attendant: {SERVE_API}: [Errno 113] No route to host"
 
-    cluster.head.host.boot()
-    cluster.start_head()
-    assert cluster.has_a_replica_on_each(240)
+    cluster.head.boot()
+    assert cluster.has_a_replica_on_each(420)
     assert cluster.worker.replica_pids() == replicas
     test_each_replica_answers_with_the_same_bytes(cluster)
     report = apply(cluster, group("int8", replicas=2))
     assert report.endswith("translators: running"), report
     assert cluster.worker.replica_pids() == replicas
+
+
+def test_a_replica_that_dies_while_the_head_is_away_is_replaced_when_it_is_back(
+    cluster: Cluster,
+) -> None:
+    cluster.head.host.cut_power()
+    for pid in cluster.worker.replica_pids():
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(15)
+    assert cluster.worker.replica_pids() == []
+    with cluster.client.clients(1) as pool:
+        assert pool.submit(write, cluster.worker.url, 0).result() == "500"
+
+    cluster.head.boot()
+    assert cluster.has_a_replica_on_each(420)
+    test_each_replica_answers_with_the_same_bytes(cluster)
+
+
+def test_a_document_that_is_sent_to_one_node_is_fetched_from_the_other(cluster: Cluster) -> None:
+    (first,), (second,) = (node.replica_urls(cluster.client) for node in cluster.nodes)
+    with cluster.client.clients(1) as pool:
+        for url, other in ((first, second), (second, first)):
+            document = pool.submit(send_long_document, url, 100).result()
+            assert pool.submit(document.fetch_numbers, other).result() == document.numbers
+
+
+def test_a_glossary_of_one_node_is_listed_by_the_other(cluster: Cluster) -> None:
+    body = {"name": "a", "source_lang": "en", "target_lang": "fr", "entries": "dog\tchienne"}
+    (first,), (second,) = (node.replica_urls(cluster.client) for node in cluster.nodes)
+    with cluster.client.clients(1) as pool:
+        sent = {**body, "entries_format": "tsv"}
+        created = pool.submit(httpx.post, f"{first}/v2/glossaries", json=sent).result().json()
+        listed = pool.submit(httpx.get, f"{second}/v2/glossaries").result().json()
+    assert [glossary["glossary_id"] for glossary in listed["glossaries"]] == [
+        created["glossary_id"]
+    ]
+
+
+def test_the_other_node_finishes_the_document_of_a_replica_that_is_killed(
+    cluster: Cluster,
+) -> None:
+    """Whichever of them translates it: the killed one is the one that has begun."""
+    (first,), (second,) = (node.replica_urls(cluster.client) for node in cluster.nodes)
+    with cluster.client.clients(1) as pool:
+        document = pool.submit(send_long_document, first).result()
+        assert pool.submit(eventually, lambda: document.is_begun(first), 60).result()
+        for pid in cluster.head.replica_pids():
+            os.kill(pid, signal.SIGKILL)
+        assert pool.submit(document.fetch_numbers, second).result() == document.numbers
+    assert cluster.has_a_replica_on_each(120)
 
 
 @contextmanager

@@ -1,53 +1,53 @@
-"""A Ray cluster of two nodes, each a host of its own, whose head keeps what it knows in Redis on a
-third host. A fourth sends requests.
+"""A Ray cluster of two nodes, each a host of its own, as docs/deploy.md starts it. What the head
+knows is in Redis and the state of replicas in PostgreSQL, both on a third host. A fourth sends
+requests.
 """
 
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.deploy.rendered import ray_environment
+import httpx
+
 from tests.served import eventually
-from tests.serving.deployments.hosts import HOME, Host, can_make_hosts, hosts
+from tests.serving.deployments import deploy_page
+from tests.serving.deployments.deploy_page import CLONE, blocks_below
+from tests.serving.deployments.hosts import MODELS, Host, hosts
 
 PORT = 8000
-DASHBOARD = "http://head:8265"
 REPLICA_PORTS = range(30000, 30004)
-TOKEN_FILE = f"{HOME}/.ray/auth_token"
-_GCS_PORT = 6379
-_DRAINING_SECONDS = 2  # else 30 for each replica that is replaced
-_AGAIN_AND_AGAIN = 'while true; do "$@"; sleep 1; done'  # as systemd and KubeRay do
-_TIMEOUT_SECONDS = 30  # else 330 until a request ends whose node has lost its power
-_RECONNECT_SECONDS = 600  # how long workers wait for a head; KubeRay sets the same
-
-
-def can_run_cluster() -> bool:
-    """Return whether hosts can be made, and Redis is installed."""
-    return can_make_hosts() and shutil.which("redis-server") is not None
+# Added to the page's environment: shorter times, and workers that are no less urgent than others.
+_ENVIRONMENT = f"""
+RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S=30
+RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S=2
+RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT={REPLICA_PORTS.start}
+RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT={REPLICA_PORTS.stop}
+RAY_SERVE_PORT_QUARANTINE_S=0
+RAY_worker_niceness=0
+"""
+TOKEN = "0123456789abcdef" * 4
 
 
 @dataclass
 class Node:
-    """A node of the cluster. It has as many CPUs as one replica takes."""
+    """A node of the cluster, with room for one replica."""
 
     host: Host
+    _start_command: str
 
     @property
     def url(self) -> str:
         return f"http://{self.host.address}:{PORT}"
 
-    def start(self, *options: str, **environment: str) -> None:
-        """Start Ray's part here, whose processes end together, and start it again when it ends."""
-        words = ["ray", "start", "--block", "--node-ip-address", self.host.address]
-        size = ["--num-cpus", "1", "--object-store-memory", str(128 * 2**20)]
-        self.host.start(
-            *("bash", "-c", _AGAIN_AND_AGAIN, "bash", *words, *size, *options),
-            log="ray.log",
-            environment={**_environment(), **environment},
-        )
+    def start(self) -> None:
+        """Start Ray's part here, and start it again whenever it ends."""
+        deploy_page.start(self.host, self._start_command, log="ray.log")
+
+    def boot(self) -> None:
+        """Switch a host on whose power was cut."""
+        self.host.boot()
+        self.start()
 
     def replica_pids(self) -> list[int]:
         return self.host.pids("ray::ServeReplica")
@@ -65,70 +65,55 @@ class Node:
 class Cluster:
     head: Node
     worker: Node
-    storage: Host
     client: Host
-    redis_password: str
+    db: Host
 
     @property
     def nodes(self) -> tuple[Node, Node]:
         return self.head, self.worker
 
-    def start_redis(self) -> None:
-        folder = self.storage.folder / "srv" / "redis"
-        folder.mkdir(exist_ok=True)
-        lines = [
-            "dir /srv/redis",
-            "bind 0.0.0.0",
-            "appendonly yes",
-            f"requirepass {self.redis_password}",
-        ]
-        (folder / "redis.conf").write_text("\n".join(lines) + "\n")
-        self.storage.start("redis-server", "/srv/redis/redis.conf", log="redis.log")
-
-    def start_head(self) -> None:
-        dashboard = ["--include-dashboard", "true", "--dashboard-host", "0.0.0.0"]
-        self.head.start(
-            *("--head", "--port", str(_GCS_PORT), "--redis-password", self.redis_password),
-            *dashboard,
-            RAY_REDIS_ADDRESS="storage:6379",
-        )
-
-    def start_worker(self) -> None:
-        self.worker.start(
-            *("--address", f"head:{_GCS_PORT}"),
-            RAY_gcs_rpc_server_reconnect_timeout_s=str(_RECONNECT_SECONDS),
-        )
-
     def has_a_replica_on_each(self, seconds: float) -> bool:
         """Return whether each node has a replica and a proxy before this time has passed."""
         return eventually(lambda: all(node.is_whole(self.client) for node in self.nodes), seconds)
+
+    def has_a_dashboard(self, seconds: float) -> bool:
+        """Return whether the head answers `apply` before this time has passed."""
+        url = f"http://{self.head.host.address}:8265/api/serve/applications/"
+        with self.client.clients(1) as pool:
+            return eventually(lambda: pool.submit(_answers, url).result(), seconds)
+
+    def apply(self, configuration: str, *options: str) -> str:
+        """Return what `attendant deploy apply` writes."""
+        self.client.path(f"{CLONE}/server.yaml").write_text(configuration)
+        words = [*blocks_below("The same with Ray")[-1].split(), *options]
+        command = " ".join(words) + " 2>&1 || true"
+        return deploy_page.run(self.client, command).strip()
+
+
+def _answers(url: str) -> bool:
+    try:
+        httpx.get(url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=10).raise_for_status()
+    except httpx.HTTPError:
+        return False
+    return True
 
 
 @contextmanager
 def two_nodes(folder: Path, models: Path) -> Iterator[Cluster]:
     """Start them; at the end nothing is left of them."""
-    token = secrets.token_hex(32)
-    with hosts(folder, models, "head", "worker", "storage", "client") as machines:
-        head, worker, storage, client = machines
-        for host in machines:
-            token_file = host.folder / TOKEN_FILE.lstrip("/")
-            token_file.parent.mkdir(parents=True)
-            token_file.write_text(token)
-            token_file.chmod(0o600)
-        cluster = Cluster(Node(head), Node(worker), storage, client, secrets.token_hex(16))
-        cluster.start_redis()
-        cluster.start_head()
-        cluster.start_worker()
+    redis, environment, start_head, start_worker, _ = blocks_below("The same with Ray")
+    environment = environment.replace("TOKEN=TOKEN", f"TOKEN={TOKEN}")
+    environment += f"cat >> ray.env <<'END'\n{_ENVIRONMENT}END\n"
+    (postgresql,) = blocks_below("PostgreSQL")
+    with hosts(folder, models, "one", "two", "client", "db") as (one, two, client, db):
+        for host in (one, two, client, db):
+            deploy_page.prepare(host, MODELS)
+        client.path(f"{CLONE}/token").write_text(TOKEN)
+        deploy_page.install_packages(db)
+        deploy_page.run(db, postgresql)
+        deploy_page.run(db, redis)
+        cluster = Cluster(Node(one, start_head), Node(two, start_worker), client, db)
+        for node in cluster.nodes:
+            deploy_page.run(node.host, environment)
+            node.start()
         yield cluster
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **ray_environment(),
-        "RAY_AUTH_MODE": "token",
-        "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": str(_TIMEOUT_SECONDS),
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_DRAINING_SECONDS),
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(REPLICA_PORTS.start),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(REPLICA_PORTS.stop),
-        "RAY_SERVE_PORT_QUARANTINE_S": "0",
-    }

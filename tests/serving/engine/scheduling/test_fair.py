@@ -84,6 +84,33 @@ def test_a_share_that_was_idle_has_saved_up_nothing() -> None:
     assert 9 <= take_jobs(queue, 20).count("late") <= 11
 
 
+def test_an_account_that_receives_more_elsewhere_waits_for_the_others() -> None:
+    queue = queue_with(job_of(100, "both", share="a"), job_of(100, "here", share="b"))
+    work = sentence("").work
+    jobs = []
+    for _ in range(20):  # one there, two here
+        queue.charge("a", work)
+        jobs += take_jobs(queue, 2)
+    assert 9 <= jobs.count("both") <= 11
+
+
+def test_however_much_an_account_receives_elsewhere_it_comes_again_soon() -> None:
+    queue = queue_with(job_of(100, "both", share="a"), job_of(200, "here", share="b"))
+    work = sentence("").work
+    for _ in range(50):
+        queue.charge("a", 5 * work)
+        assert take_jobs(queue, 1) == ["here"]
+    assert 8 <= take_jobs(queue, 66).count("both") <= 10
+
+
+def test_an_account_that_does_not_wait_is_not_charged() -> None:
+    queue = queue_with(job_of(20, "b", share="b"))
+    queue.charge("a", 10**6)
+    for generation in job_of(20, "a", share="a"):
+        queue.add(generation)
+    assert 9 <= take_jobs(queue, 20).count("a") <= 11
+
+
 def test_the_urgent_come_first_whatever_their_share_has_had() -> None:
     queue = queue_with(job_of(10, "a", share="greedy"), job_of(10, "b", share="modest"))
     take_jobs(queue, 6)
