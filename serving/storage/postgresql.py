@@ -49,6 +49,7 @@ SET idle_in_transaction_session_timeout = '15s';
 SET tcp_keepalives_idle = 10;
 SET tcp_keepalives_interval = 3;
 SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = '15s'; -- keepalives wait while an answer is not acknowledged
 SET client_min_messages = warning;
 """
 _TYPES = {  # of SQLite's STRICT tables
