@@ -21,7 +21,7 @@ from serving.jobs import table
 from serving.jobs.batch_lines import FILE_IS_GONE, Line, problems_of, read_lines
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import OPEN, FileRecord, JobState, QueuedJob
-from serving.storage.files import COPY_BYTES, enter_in_thread
+from serving.storage.files import COPY_BYTES, enter_in_thread, run_in_thread
 
 WINDOW = "24h"
 INPUT_PURPOSE = "batch"
@@ -89,10 +89,10 @@ class Batches:
         """Store a file. Raises TooLarge, RequestError and StorageError."""
         if "\0" in name:  # PostgreSQL cannot store it
             raise RequestError("file", name, "its name must not contain a NUL character")
-        if await asyncio.to_thread(self.files.num_bytes) > MAX_ALL_MIB * 2**20:
+        if await run_in_thread(self.files.num_bytes) > MAX_ALL_MIB * 2**20:
             raise TooLarge("file", name, "has no room: delete files, or wait until some expire")
         file_id = _new_id("file-")
-        size = await asyncio.to_thread(self._store, file, file_id)
+        size = await run_in_thread(self._store, file, file_id)
         record = await self._file_record(file_id, owner, INPUT_PURPOSE, name, size)
         await self._database.run(table.add_file, record)
         return record
@@ -121,7 +121,7 @@ class Batches:
         """Return a file, open for reading. Raises NoSuchObject."""
         record = await self.file(owner, file_id)
         try:
-            return await asyncio.to_thread(self.files.open, record.id)
+            return await run_in_thread(self.files.open, record.id)
         except FileNotFoundError:  # a kill came between its deletion and that of its record
             raise NoSuchObject("file_id", file_id) from None
 
@@ -132,7 +132,7 @@ class Batches:
         if any(batch.state in OPEN and batch.data.input_file == file_id for batch in batches):
             raise RequestError("file_id", file_id, "a batch reads it; cancel that first")
         # In this order a full disk can be emptied: to forget a file needs room for a moment.
-        await asyncio.to_thread(self.files.remove, record.id)
+        await run_in_thread(self.files.remove, record.id)
         await self._database.run(table.remove, [record.id])
 
     async def create(
@@ -247,7 +247,7 @@ class Batches:
         same id.
         """
         file_id = f"file-{job.id}-{name}"
-        size = await asyncio.to_thread(self._write_pages, job.id, file_id, is_error)
+        size = await run_in_thread(self._write_pages, job.id, file_id, is_error)
         if not size:
             return None
         name = f"{job.id}_{name}.jsonl"

@@ -50,7 +50,7 @@ from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Renderin
 from serving.pipelines.translation.quality import text_score
 from serving.requests.request import MAX_TIMEOUT_SECONDS, FinishReason
 from serving.server_config import DocumentLimits
-from serving.storage.files import COPY_BYTES, enter_in_thread
+from serving.storage.files import COPY_BYTES, enter_in_thread, run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -142,11 +142,11 @@ class Documents:
         file_extension(name)
         document = ReceivedDocument(name)
         try:
-            document.texts = await asyncio.to_thread(self._store, document, file, source, target)
+            document.texts = await run_in_thread(self._store, document, file, source, target)
             yield document
         finally:
             if not document.is_queued:
-                await asyncio.to_thread(self.files.remove, document.id)
+                await self._remove_files(document.id)
 
     async def queue(
         self,
@@ -209,7 +209,7 @@ class Documents:
         """Return the translated document, open for reading. Raises as `translated_job` does."""
         job = await self.translated_job(handle, owner)
         try:
-            return job, await asyncio.to_thread(self.files.open, job.id, _result_file(job))
+            return job, await run_in_thread(self.files.open, job.id, _result_file(job))
         except FileNotFoundError:  # it is being removed
             raise DocumentNotFound(handle.id) from None
 
@@ -242,8 +242,11 @@ class Documents:
     async def remove(self, document: str) -> None:
         """Delete a document; a worker that translates it stops soon."""
         await self._database.run(table.remove, [document])
+        await self._remove_files(document)
+
+    async def _remove_files(self, document: str) -> None:
         with suppress(StorageError):  # files without a job are swept away later
-            await asyncio.to_thread(self.files.remove, document)
+            await run_in_thread(self.files.remove, document)
 
     async def give_back(self, result: "TakenResult") -> None:
         """Let a document be fetched again that was not sent whole."""
@@ -274,7 +277,7 @@ class Documents:
         """
         if await self._database.run(table.find, DocumentData, document) is not None:
             return False
-        await asyncio.to_thread(self.files.remove, document)
+        await self._remove_files(document)
         return True
 
     async def _translate(self, job: DocumentJob, lease: Lease) -> None:

@@ -11,7 +11,7 @@ from serving.jobs import table
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import JobState, QueuedJob
 from serving.server_config import DocumentLimits
-from serving.storage.files import enter_in_thread
+from serving.storage.files import enter_in_thread, run_in_thread
 from serving.translation_memory.store import (
     TranslationMemories,
     TranslationMemory,
@@ -93,7 +93,7 @@ class MemoryImports:
         """Store how a job ended; return False if another worker has it now."""
         is_stored = await lease.enter(job, state, **changes) is not None
         if is_stored:
-            await asyncio.to_thread(self.files.remove, job.id)
+            await run_in_thread(self.files.remove, job.id)
         return is_stored
 
     async def _import(self, identity: str) -> int:

@@ -22,7 +22,7 @@ from serving.errors import AttendantError, StorageError
 from serving.jobs import table
 from serving.jobs.table import Data, FileRecord, JobState, QueuedJob
 from serving.storage.database import Arguments, Connection, Database, Result
-from serving.storage.files import FileStore
+from serving.storage.files import FileStore, run_in_thread
 from serving.storage.state import State
 
 logger = logging.getLogger(__name__)
@@ -209,11 +209,11 @@ class JobQueue:
         """Delete expired jobs and files, and what replicas left that were killed while storing."""
         expired = await self.database.run(table.expired_ids)
         for handler in handlers:  # files first: to forget them needs room for a moment
-            await asyncio.to_thread(handler.files.remove, *expired)
+            await run_in_thread(handler.files.remove, *expired)
         await self.database.run(table.remove, expired)
         ids = await self.database.run(table.all_ids)
         for handler in handlers:
-            await asyncio.to_thread(handler.files.remove_abandoned, ids)
+            await run_in_thread(handler.files.remove_abandoned, ids)
 
     async def _ignore_storage_errors(self, work: Awaitable[Result]) -> Result | None:
         """Return the result of work; None where the state cannot be used, as on a full disk. This

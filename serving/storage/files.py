@@ -5,14 +5,17 @@ its own. Names that clients give are no part of it.
 """
 
 import asyncio
+import contextvars
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from time import time
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, ParamSpec, TypeVar
 
 from serving.errors import StorageError
 from serving.storage.sqlite import make_folder
@@ -20,7 +23,12 @@ from serving.storage.sqlite import make_folder
 ABANDONED_SECONDS = 3600.0  # what no job has by then was left by a killed replica
 _BEGUN = ".begun"  # ends the name of a file that is being written
 COPY_BYTES = 2**20  # so much of a file is in memory at once
+# Asyncio's own threads, few on a small machine, are those in which texts are tokenized: no request
+# without state may wait until a database that is away, or a slow network, lets them go.
+_THREADS = ThreadPoolExecutor(8, "files")
+Arguments = ParamSpec("Arguments")
 Entered = TypeVar("Entered")
+Result = TypeVar("Result")
 
 
 class FileStore(ABC):
@@ -133,19 +141,28 @@ def replacing(target: Path) -> Iterator[Path]:
         begun.unlink(missing_ok=True)
 
 
+async def run_in_thread(
+    work: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
+) -> Result:
+    """Return `work(*arguments)`, which may wait for a store, from a thread that only files have."""
+    context = contextvars.copy_context()
+    call = partial(context.run, work, *arguments, **options)
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, call)
+
+
 @asynccontextmanager
 async def enter_in_thread(block: AbstractContextManager[Entered]) -> AsyncIterator[Entered]:
     """Enter and leave a block that blocks, such as `reading` and `writing`, in other threads."""
-    value = await asyncio.to_thread(block.__enter__)
+    value = await run_in_thread(block.__enter__)
     try:
         yield value
     except BaseException as error:
-        leaving = asyncio.to_thread(block.__exit__, type(error), error, error.__traceback__)
+        leaving = run_in_thread(block.__exit__, type(error), error, error.__traceback__)
         # Shielded: whoever is cancelled may be cancelled again meanwhile.
         if not await asyncio.shield(leaving):
             raise
     else:
-        await asyncio.shield(asyncio.to_thread(block.__exit__, None, None, None))
+        await asyncio.shield(run_in_thread(block.__exit__, None, None, None))
 
 
 def _size(path: Path) -> int:

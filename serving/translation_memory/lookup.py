@@ -20,7 +20,7 @@ from serving.translation_memory.similarity import (
     replace_numbers,
     word_ids,
 )
-from serving.translation_memory.tmx import parse_inline_codes
+from serving.translation_memory.tmx import normalize_segment, parse_inline_codes
 
 MIN_THRESHOLD = 50  # segments that are less alike have little in common but frequent words
 # An index cannot hold texts of any length: it has the first characters of each source. SQLite does
@@ -50,7 +50,24 @@ def list_values(values: Sequence[Value]) -> tuple[str, list[Value]]:
     return ", ".join("?" * length), [*values, *[values[-1]] * (length - len(values))]
 
 
-def exact_matches(
+def best_matches(
+    connection: Connection, memory: int, language: str, threshold: int, texts: Sequence[str]
+) -> list[MemoryMatch | None]:
+    """Return the match of each text that has the highest score, of several the one that was added
+    last; None where no score reaches the threshold.
+    """
+    texts = [*map(normalize_segment, texts)]
+    matches: dict[str, MemoryMatch | None] = {**_exact_matches(connection, memory, language, texts)}
+    others = {*texts} - {*matches}
+    if threshold < EXACT and others:
+        num_units = _count_units(connection, memory, others)
+        threshold = max(threshold, MIN_THRESHOLD)
+        for text in others:
+            matches[text] = _best_similar(connection, memory, language, threshold, text, num_units)
+    return [matches.get(text) for text in texts]
+
+
+def _exact_matches(
     connection: Connection, memory: int, language: str, texts: Iterable[str]
 ) -> dict[str, MemoryMatch]:
     """Return the matches of those texts that are sources of the memory."""
@@ -78,7 +95,7 @@ def is_storable(text: str) -> bool:
     return "\0" not in text
 
 
-def count_units(connection: Connection, memory: int, texts: Iterable[str]) -> dict[int, int]:
+def _count_units(connection: Connection, memory: int, texts: Iterable[str]) -> dict[int, int]:
     """Return how many units have each word of some texts."""
     counts = {}
     for words in split_values({word for text in texts for word in word_ids(text)}):
@@ -89,7 +106,7 @@ def count_units(connection: Connection, memory: int, texts: Iterable[str]) -> di
     return counts
 
 
-def best_match(
+def _best_similar(
     connection: Connection,
     memory: int,
     language: str,
@@ -97,12 +114,11 @@ def best_match(
     text: str,
     num_units: Mapping[int, int],
 ) -> MemoryMatch | None:
-    """Return the match with the highest score, of several the one that was added last.
+    """Return the best match of a text that is no source of the memory.
 
-    num_units: how many units have each word of the text. Where a number is missing or old, only the
-    time of the search differs.
+    num_units: how many units have each word. Where a number is missing or old, only the time of the
+    search differs.
     """
-    threshold = max(threshold, MIN_THRESHOLD)
     words = word_ids(text)
     units = []
     for row in _candidates(connection, memory, language, threshold, words, num_units):

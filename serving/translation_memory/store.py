@@ -23,21 +23,20 @@ from serving.text.languages import match_codes
 from serving.translation_memory.lookup import (
     INDEXED_CHARACTERS,
     SOURCE_START,
-    best_match,
-    count_units,
-    exact_matches,
+    best_matches,
     is_storable,
     list_values,
     split_values,
 )
-from serving.translation_memory.similarity import EXACT, word_ids
-from serving.translation_memory.tmx import MemorySegment, TranslationUnit, normalize_segment
+from serving.translation_memory.similarity import word_ids
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit
 
 MAX_MEMORIES = 1000  # of one key
 UPLOAD_HOURS = 24  # the file of an import must come within
 # Of one transaction: half a second, for which nothing else is written to SQLite.
 _BATCH_UNITS = 2_000
 _BATCH_WORDS = 50_000  # rows
+_BATCH_TEXTS = 8  # that are looked up at a time
 _BATCH_SCANNED = 5_000  # units that are searched for a text
 _COUNTED_UNITS = 20_000  # whose words are counted at a time
 _NUM_WORD_IDS = 2**32
@@ -225,47 +224,11 @@ class TranslationMemories:
 
         source: the language of the texts.
         """
-        texts = [*map(normalize_segment, texts)]
-        lookup = await self._database.run(begin_lookup, use, source, texts)
-        if lookup is None:
-            return [None] * len(texts)
-        matches: dict[str, MemoryMatch | None] = dict(lookup.exact)
-        if use.threshold < EXACT:
-            arguments = (lookup.memory, lookup.language, use.threshold)
-            for text in dict.fromkeys(texts):
-                if text not in matches:
-                    matches[text] = await self._database.run(
-                        best_match, *arguments, text, lookup.num_units
-                    )
-        return [matches.get(text) for text in texts]
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """What is read at once for all texts that are looked up.
-
-    language: of the targets. exact: the matches of texts that are sources of the memory.
-    num_units: how many units have each word of the other texts.
-    """
-
-    memory: int
-    language: str
-    exact: dict[str, MemoryMatch]
-    num_units: dict[int, int]
-
-
-def begin_lookup(
-    connection: Connection, use: MemoryUse, source: str, texts: Sequence[str]
-) -> Lookup | None:
-    """Return None if the memory is of other languages."""
-    memory = find_memory(connection, use.owner, use.id)
-    targets = match_codes(use.target, memory.targets)
-    if not (targets and match_codes(source, (memory.source,))):
-        return None
-    exact = exact_matches(connection, memory.number, targets[0], texts)
-    others = [text for text in texts if text not in exact] if use.threshold < EXACT else ()
-    num_units = count_units(connection, memory.number, others)
-    return Lookup(memory.number, targets[0], exact, num_units)
+        matches: list[MemoryMatch | None] = []
+        for start in range(0, len(texts), _BATCH_TEXTS):
+            batch = texts[start : start + _BATCH_TEXTS]
+            matches += await self._database.run(find_matches, use, source, batch)
+        return matches
 
 
 def insert_memory(connection: Connection, owner: str, name: str) -> TranslationMemory:
@@ -308,6 +271,16 @@ def find_by_secret(connection: Connection, identity: str, secret: str) -> Transl
 def list_memories(connection: Connection, owner: str) -> list[TranslationMemory]:
     query = "SELECT * FROM memories WHERE owner = ? AND state = ? ORDER BY number"
     return [*map(_memory, connection.rows(query, (owner, MemoryState.COMPLETE)))]
+
+
+def find_matches(
+    connection: Connection, use: MemoryUse, source: str, texts: Sequence[str]
+) -> list[MemoryMatch | None]:
+    memory = find_memory(connection, use.owner, use.id)
+    targets = match_codes(use.target, memory.targets)
+    if not (targets and match_codes(source, (memory.source,))):
+        return [None] * len(texts)
+    return best_matches(connection, memory.number, targets[0], use.threshold, texts)
 
 
 def mark_removed(connection: Connection, number: int) -> None:

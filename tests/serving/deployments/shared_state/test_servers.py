@@ -67,6 +67,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     write_keys(folder / "keys.json", keys)
     bundle = int8_bundle("translator", "transformer", folder)
     group = {"bundles": [bundle], "cpus_per_replica": 1, "engines": 1, "threads": 1}
+    group["max_wait_seconds"] = 60  # a machine that is busy otherwise refuses nothing
     config = {"access": {"keys": folder / "keys.json"}, "groups": [{"name": "only", **group}]}
     options = ("-c", "max_connections=40", "-c", "superuser_reserved_connections=0")
     with ExitStack() as stack:
