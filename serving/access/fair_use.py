@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _REPORT_SECONDS = 1.0
 _WAIT_SECONDS = 2.0  # for a database that does not answer
 _IDLE_SECONDS = 60.0  # after which a replica reports nothing, and its rows are deleted
-_SCHEMA = Schema(
+SCHEMA = Schema(
     "fair_use",
     [
         Migration("""
@@ -59,7 +59,7 @@ class FairUse:
     """
 
     def __init__(self, state: State, engines: Callable[[], Mapping[str, Engine]]) -> None:
-        self._database, self._engines = state.database(_SCHEMA), engines
+        self._database, self._engines = state.database(SCHEMA), engines
         self._replica = uuid4().hex
         self._received: Counter[ModelAndKey] = Counter()
         self._reported: Counter[ModelAndKey] = Counter()

@@ -11,8 +11,7 @@ written once the database is back.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -82,6 +81,15 @@ class _Decision:
     exceeds_quota: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request that waits for its decision. reservation: None if it reserves nothing."""
+
+    characters: int
+    reservation: str | None
+    decision: "asyncio.Future[_Decision]"
+
+
 class Quota:
     """Counts the characters of answered requests, and refuses requests beyond a quota.
 
@@ -101,9 +109,8 @@ class Quota:
         self._database_time, self._clock = database_time, clock
         self._database = state.database(SCHEMA)
         self._bills = BillWriter(self._database, database_time)
-        # One request of a key asks the database at a time: the others would only wait there, each
-        # on a thread that other requests need.
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._waiting: defaultdict[KeyEntry, list[_Request]] = defaultdict(list)
+        self._tasks: dict[KeyEntry, asyncio.Task[None]] = {}
         self._paced_until: dict[KeyEntry, float] = {}
         self._used: dict[KeyEntry, tuple[int, float]] = {}  # and when the month ends
 
@@ -152,9 +159,9 @@ class Quota:
         """Reserve characters, and return the month in which they are used. Raises RateExceeded,
         QuotaExceeded and StorageError.
         """
-        async with self._time_limit(), self._locks[entry.name]:
-            self._refuse_without_asking(entry, characters)
-            decision = await self._decide(entry, characters, reservation)
+        self._refuse_without_asking(entry, characters)
+        async with self._time_limit():
+            decision = await self._ask(entry, characters, reservation)
         if decision.wait_seconds:
             self._paced_until[entry] = self._clock() + decision.wait_seconds
             raise _too_many_requests(entry, decision.wait_seconds)
@@ -176,22 +183,38 @@ class Quota:
         if end > now and num_used + characters > (entry.characters_per_month or 0):
             raise _too_many_characters(entry, end - now)
 
-    async def _decide(self, entry: KeyEntry, characters: int, reservation: str | None) -> _Decision:
-        """Ask the database. What it decides after nobody waits any more is taken back."""
-        work = self._database.start(_admit, entry, characters, reservation, self._database_time)
+    async def _ask(self, entry: KeyEntry, characters: int, reservation: str | None) -> _Decision:
+        decision = asyncio.get_running_loop().create_future()
+        self._waiting[entry].append(_Request(characters, reservation, decision))
+        if entry not in self._tasks:
+            self._tasks[entry] = asyncio.create_task(self._decide_all(entry))
+        return await decision
+
+    async def _decide_all(self, entry: KeyEntry) -> None:
+        """Ask the database about all requests of a key that wait, in one transaction: one for each
+        would wait for those before it, each on a thread that other requests need.
+        """
         try:
-            return await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            loop = asyncio.get_running_loop()
+            while requests := self._waiting.pop(entry, None):
+                requests = [request for request in requests if not request.decision.done()]
+                await self._decide(entry, requests)
+        finally:
+            del self._tasks[entry]
 
-            def release(decided: "Future[_Decision]") -> None:
-                is_reserved = not decided.cancelled() and decided.exception() is None
-                if is_reserved and reservation is not None:
-                    bill = Bill(entry.name, 0, "", reservation)
-                    loop.call_soon_threadsafe(self._bills.add, bill)
-
-            work.add_done_callback(release)
-            raise
+    async def _decide(self, entry: KeyEntry, requests: "list[_Request]") -> None:
+        asked = [(request.characters, request.reservation) for request in requests]
+        try:
+            decisions = await self._database.run(_admit, entry, asked, self._database_time)
+        except StorageError as error:
+            for request in requests:
+                if not request.decision.done():
+                    request.decision.set_exception(error)
+            return
+        for request, decision in zip(requests, decisions, strict=True):
+            if not request.decision.done():
+                request.decision.set_result(decision)
+            elif request.reservation is not None:  # its client has gone
+                self._bills.add(Bill(entry.name, 0, "", request.reservation))
 
     async def _renew(self, reservation: str) -> None:
         """Keep the reservation of a request that takes long."""
@@ -213,39 +236,50 @@ class Quota:
 def _admit(
     connection: Connection,
     entry: KeyEntry,
-    characters: int,
-    reservation: str | None,
+    requests: Sequence[tuple[int, str | None]],
     database_time: Callable[[Connection], float],
-) -> _Decision:
-    """Reserve characters for a request. A request that is refused changes nothing."""
+) -> list[_Decision]:
+    """Reserve the characters of requests, one after the other. Those that are refused change
+    nothing.
+    """
     with connection.transaction(lock=f"quota of {entry.name}"):
         timestamp = database_time(connection)
         now = datetime.fromtimestamp(timestamp, UTC)
         values = (entry.name, month_name(now), entry.name, timestamp, entry.name)
         row = connection.row(_USE, values)
         assert row is not None
-        num_used = row["used"] or 0
-        booked_until, wait_seconds = _book(entry, row["booked_until"] or 0.0, timestamp)
-        if wait_seconds:
-            return _Decision(now, num_used, wait_seconds)
-        most = entry.characters_per_month
-        if most is not None and num_used + row["reserved"] + characters > most:
-            return _Decision(now, num_used, exceeds_quota=True)
-        if booked_until is not None:
+        num_used, num_reserved = row["used"] or 0, row["reserved"]
+        booked_until, most = row["booked_until"] or 0.0, entry.characters_per_month
+        reservations: list[tuple[str, str, int, float]] = []
+        decisions: list[_Decision] = []
+        for characters, reservation in requests:
+            end, wait_seconds = _book(entry, booked_until, timestamp)
+            if wait_seconds:
+                decisions.append(_Decision(now, num_used, wait_seconds))
+            elif most is not None and num_used + num_reserved + characters > most:
+                decisions.append(_Decision(now, num_used, exceeds_quota=True))
+            else:
+                decisions.append(_Decision(now, num_used))
+                booked_until = end
+                if reservation is not None:
+                    num_reserved += characters
+                    expires_at = timestamp + _RESERVED_SECONDS
+                    reservations.append((reservation, entry.name, characters, expires_at))
+        if booked_until != (row["booked_until"] or 0.0):
             connection.execute(
                 "INSERT INTO pace (key, booked_until) VALUES (?, ?)"
                 " ON CONFLICT (key) DO UPDATE SET booked_until = excluded.booked_until",
                 (entry.name, booked_until),
             )
-        if reservation is not None:
-            connection.execute(
+        if reservations:
+            connection.execute_many(
                 "INSERT INTO held (id, key, characters, expires_at) VALUES (?, ?, ?, ?)",
-                (reservation, entry.name, characters, timestamp + _RESERVED_SECONDS),
+                reservations,
             )
-        return _Decision(now, num_used)
+    return decisions
 
 
-def _book(entry: KeyEntry, booked_until: float, now: float) -> tuple[float | None, float]:
+def _book(entry: KeyEntry, booked_until: float, now: float) -> tuple[float, float]:
     """Return until when requests are booked with one more, and how long it has to wait; 0 if it is
     admitted.
 
@@ -253,7 +287,7 @@ def _book(entry: KeyEntry, booked_until: float, now: float) -> tuple[float | Non
     a minute may come at once.
     """
     if entry.requests_per_minute is None:
-        return None, 0.0
+        return booked_until, 0.0
     start = max(booked_until, now)
     end = start + _SECONDS_A_MINUTE / entry.requests_per_minute
     seconds = min(start, end - _SECONDS_A_MINUTE) - now

@@ -146,7 +146,7 @@ class Documents:
             yield document
         finally:
             if not document.is_queued:
-                await run_in_thread(self.files.remove, document.id)
+                await self._remove_files(document.id)
 
     async def queue(
         self,
@@ -242,6 +242,9 @@ class Documents:
     async def remove(self, document: str) -> None:
         """Delete a document; a worker that translates it stops soon."""
         await self._database.run(table.remove, [document])
+        await self._remove_files(document)
+
+    async def _remove_files(self, document: str) -> None:
         with suppress(StorageError):  # files without a job are swept away later
             await run_in_thread(self.files.remove, document)
 
@@ -274,7 +277,7 @@ class Documents:
         """
         if await self._database.run(table.find, DocumentData, document) is not None:
             return False
-        await run_in_thread(self.files.remove, document)
+        await self._remove_files(document)
         return True
 
     async def _translate(self, job: DocumentJob, lease: Lease) -> None:

@@ -18,7 +18,7 @@ from serving.storage.sqlite import SqliteConnection
 from serving.storage.state import State
 
 FILES_OF = "files of"
-_ROWS_AT_ONCE = 500
+_ROWS_AT_ONCE = 1000
 # Called with the number of rows or files that were copied.
 Report = Callable[[int], object]
 

@@ -49,6 +49,7 @@ SET idle_in_transaction_session_timeout = '15s';
 SET tcp_keepalives_idle = 10;
 SET tcp_keepalives_interval = 3;
 SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = '15s'; -- keepalives wait while an answer is not acknowledged
 SET client_min_messages = warning;
 """
 _TYPES = {  # of SQLite's STRICT tables
@@ -195,6 +196,10 @@ class PostgresqlServer:
         with self.connection() as connection, connection.transaction():
             if connection.row("SELECT 1 WHERE pg_is_in_recovery()") is not None:
                 raise SchemaError("is a replica that can only be read; name the primary server")
+            [encoding] = connection.rows("SHOW server_encoding")
+            if encoding["server_encoding"] != "UTF8":
+                message = f"its encoding is {encoding['server_encoding']}; make one with UTF8"
+                raise SchemaError(message)
             privileges = "SELECT 1 WHERE has_schema_privilege('attendant', 'CREATE, USAGE')"
             if connection.row(privileges) is None:
                 raise SchemaError("its schema attendant belongs to another user")

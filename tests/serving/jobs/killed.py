@@ -9,7 +9,8 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from serving.jobs.table import OPEN, JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.storage.opening import open_state
+from serving.storage.postgresql import PostgresqlConnection
+from serving.storage.state import State
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.serving.documents.shouting import ShoutingTranslator
@@ -57,17 +60,23 @@ class Journal:
         return [each for each in map(json.loads, lines) if each["event"] == event]
 
 
-def work(folder: Path, kill_at: int, num_documents: int) -> None:
+def work(folder: Path, place: str, kill_at: int, num_documents: int) -> None:
     """Send documents, translate and fetch them. The process is killed before its write of this
     number, counted from 1; it ends well if it has fewer.
+
+    folder: of the journal. place: of the state.
     """
     _kill_at_write(kill_at)
-    asyncio.run(_work(folder, num_documents))
+    state = open_state(place)
+    asyncio.run(_work(folder, state, num_documents))
+    state.close()
 
 
-def go_on(folder: Path) -> None:
+def go_on(folder: Path, place: str) -> None:
     """Finish what a killed process has left, and fetch what was not fetched."""
-    asyncio.run(_go_on(folder))
+    state = open_state(place)
+    asyncio.run(_go_on(folder, state))
+    state.close()
 
 
 def _kill_at_write(number: int) -> None:
@@ -94,18 +103,41 @@ def _kill_at_write(number: int) -> None:
         return database
 
     sqlite3.connect = traced  # type: ignore[assignment]
+    for name in ("rows", "execute", "execute_many"):
+        _count_writes(name, count)
+    transaction = PostgresqlConnection.transaction
+
+    @contextmanager
+    def counted_transaction(connection: PostgresqlConnection, lock: str = "") -> Iterator[None]:
+        with transaction(connection, lock):
+            yield
+            count()
+
+    PostgresqlConnection.transaction = counted_transaction  # type: ignore[method-assign,assignment]
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
 
 
-def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, Batches]:
-    queue = JobQueue(open_state(folder / "state"))
+def _count_writes(name: str, count: Callable[[], None]) -> None:
+    """Count the calls of a method of connections that write."""
+    function = getattr(PostgresqlConnection, name)
+
+    def counted(connection: PostgresqlConnection, statement: str, *values: Any) -> Any:
+        if not statement.startswith(_READS):
+            count()
+        return function(connection, statement, *values)
+
+    setattr(PostgresqlConnection, name, counted)
+
+
+def _handlers(state: State, translator: ShoutingTranslator) -> tuple[Documents, Batches]:
+    queue = JobQueue(state)
     return Documents(queue, translator.catalog, DocumentLimits()), Batches(queue, answer)
 
 
-def _imports(folder: Path, documents: Documents) -> tuple[TranslationMemories, MemoryImports]:
-    memories = TranslationMemories(open_state(folder / "state"))
+def _imports(state: State, documents: Documents) -> tuple[TranslationMemories, MemoryImports]:
+    memories = TranslationMemories(state)
     return memories, MemoryImports(documents._queue, memories, DocumentLimits())
 
 
@@ -117,10 +149,10 @@ async def tmx() -> AsyncIterator[bytes]:
     yield "".join(write_tmx("en", units)).encode()
 
 
-def _quota(folder: Path) -> Quota:
+def _quota(folder: Path, state: State) -> Quota:
     ann = KeyEntry(name="ann", sha256=hash_key("a"), characters_per_month=1_000)
     write_keys(folder / "keys.json", (ann,))
-    return Quota(open_state(folder / "state"), KeyRing(folder / "keys.json", {}))
+    return Quota(state, KeyRing(folder / "keys.json", {}))
 
 
 async def answer(asked: BatchRequest) -> tuple[int, Any]:
@@ -136,18 +168,18 @@ def requests() -> io.BytesIO:
     return io.BytesIO("\n".join(map(json.dumps, lines)).encode())
 
 
-async def _work(folder: Path, num_documents: int) -> None:
+async def _work(folder: Path, state: State, num_documents: int) -> None:
     journal = Journal(folder)
-    documents, batches = _handlers(folder, ShoutingTranslator())
-    glossary = await GlossaryStore(open_state(folder / "state")).create(
+    documents, batches = _handlers(state, ShoutingTranslator())
+    glossary = await GlossaryStore(state).create(
         "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
     for _ in range(NUM_BILLED):
-        async with _quota(folder).reserve("ann", 1):
+        async with _quota(folder, state).reserve("ann", 1):
             pass
         journal.write("billed")
-    memories, imports = _imports(folder, documents)
+    memories, imports = _imports(state, documents)
     memory = await memories.create("ann", "team")
     await imports.receive(memory, tmx())
     journal.write("imported", job=memory.import_job)
@@ -168,12 +200,12 @@ async def _work(folder: Path, num_documents: int) -> None:
         await _units(memories, imports, memory.import_job)
 
 
-async def _go_on(folder: Path) -> None:
+async def _go_on(folder: Path, state: State) -> None:
     journal, translator = Journal(folder), ShoutingTranslator()
-    documents, batches = _handlers(folder, translator)
+    documents, batches = _handlers(state, translator)
     for each in journal.read("glossary"):
-        await GlossaryStore(open_state(folder / "state")).get("ann", each["id"])
-    journal.write("used", characters=(await _quota(folder).usage("ann")).characters)
+        await GlossaryStore(state).get("ann", each["id"])
+    journal.write("used", characters=(await _quota(folder, state).usage("ann")).characters)
     # Fifteen seconds later, or five minutes for one that was being sent.
     await documents._database.run(
         lambda database: database.execute("UPDATE jobs SET leased_until = 0")
@@ -186,7 +218,7 @@ async def _go_on(folder: Path) -> None:
         if each["number"] not in sending:
             num_saved += (await documents.job(handle, "ann")).num_results
             open_ones.append((each["number"], handle))
-    memories, imports = _imports(folder, documents)
+    memories, imports = _imports(state, documents)
     async with documents._queue.run_workers(documents, batches, imports):
         for each in journal.read("imported"):
             units = await _units(memories, imports, each["job"])

@@ -1,6 +1,7 @@
 """Jobs, glossaries and quotas after a kill at every write: nothing is lost or done twice."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.context import BaseContext
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.postgresql import NEEDS_POSTGRESQL, PostgresqlProcess
 from tests.serving.jobs.killed import (
     NUM_LINES,
     NUM_REQUESTS,
@@ -20,6 +22,7 @@ from tests.serving.jobs.killed import (
 
 _FEWEST = 50  # writes of a process that is not killed, at least
 _SECONDS = 120
+NewPlace = Callable[[Path], str]
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +31,15 @@ def processes() -> BaseContext:
     context = get_context("forkserver")
     context.set_forkserver_preload(["tests.serving.jobs.killed"])
     return context
+
+
+@pytest.fixture(params=["folder", pytest.param("postgresql", marks=NEEDS_POSTGRESQL)])
+def new_place(request: pytest.FixtureRequest) -> NewPlace:
+    """What makes a new place of state, of either kind, of a test's folder."""
+    if request.param == "folder":
+        return lambda folder: str(folder / "state")
+    server: PostgresqlProcess = request.getfixturevalue("postgresql_server")
+    return lambda folder: server.create_database()
 
 
 def ended(processes: Any, target: Any, *arguments: Any) -> int:
@@ -48,17 +60,18 @@ def ended(processes: Any, target: Any, *arguments: Any) -> int:
     ],
 )
 def test_a_kill_at_any_write_loses_nothing_and_repeats_nothing(
-    processes: BaseContext, tmp_path: Path, num_documents: int, step: int
+    processes: BaseContext, new_place: NewPlace, tmp_path: Path, num_documents: int, step: int
 ) -> None:
     """step: 1 for a kill at every write."""
     for number in count(1, step):
         folder = tmp_path / str(number)
         folder.mkdir()
-        code = ended(processes, work, folder, number, num_documents)
+        place = new_place(folder)
+        code = ended(processes, work, folder, place, number, num_documents)
         assert code in (-9, 0)
         if code == 0:
             break
-        assert ended(processes, go_on, folder) == 0, f"killed at write {number}"
+        assert ended(processes, go_on, folder, place) == 0, f"killed at write {number}"
         check(Journal(folder), num_documents)
     print(f"{number // step} kills")
     assert number > _FEWEST

@@ -370,7 +370,7 @@ async def test_a_database_that_is_away_for_longer_than_a_lease_costs_what_was_no
         await asyncio.sleep(5)
         await asyncio.to_thread(database_server.start)
         await until_ended(servers[0], handle)
-        _, data = await result(servers[1], handle)
+        _, data = await result(servers[0], handle)
 
     assert data == TEXT.upper()
     times = Counter(text for translator in translators for text in translator.texts)

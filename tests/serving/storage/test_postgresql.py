@@ -93,6 +93,15 @@ def test_other_tables_of_the_database_are_not_touched(
     state.close()
 
 
+def test_a_database_that_cannot_store_all_texts_is_refused(
+    postgresql_server: PostgresqlProcess,
+) -> None:
+    postgresql_server.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    assert problem(postgresql_server.url("latin")).endswith(
+        "its encoding is LATIN1; make one with UTF8"
+    )
+
+
 def test_a_database_that_can_only_be_read_is_refused(
     postgresql_server: PostgresqlProcess,
 ) -> None:

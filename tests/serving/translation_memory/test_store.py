@@ -273,8 +273,8 @@ async def test_a_database_of_an_older_version_answers(tmp_path: Path) -> None:
     assert [stored.unit for stored in await memories.list_units(1, contains="cat")] == [
         unit("A cat.")
     ]
-    rows = await memories._database.run(num_rows)
-    assert rows["word_counts"] == len({*word_ids("A small dog runs."), *word_ids("A cat.")})
+    counts = await memories._database.run(num_rows)
+    assert counts["word_counts"] == len({*word_ids("A small dog runs."), *word_ids("A cat.")})
     identity = await fill(memories, [unit("A cow."), unit("A cow.")])
     await memories.remove("", "id")
     assert memories._removal is not None

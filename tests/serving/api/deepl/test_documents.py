@@ -18,7 +18,7 @@ from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.jobs.documents import Handle
 from serving.server_config import DocumentLimits
-from serving.storage.opening import open_state
+from serving.storage.state import State
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
@@ -28,8 +28,8 @@ FIELDS = {"source_lang": "EN", "target_lang": "FR"}
 
 
 @pytest.fixture
-def access(tmp_path: Path) -> dict[str, Any]:
-    return {"state": open_state(tmp_path), "document_limits": DocumentLimits(max_characters=1000)}
+def access(state: State) -> dict[str, Any]:
+    return {"state": state, "document_limits": DocumentLimits(max_characters=1000)}
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def result(world: World, handle: dict[str, str], **key: str) -> httpx.Resp
     return await world.client.post(f"/v2/document/{handle['document_id']}/result", data=body)
 
 
-async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
+async def test_a_document_is_fetched_once(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one\ntwo")).json()
 
     found = await wait_until_ended(desk, handle)
@@ -83,7 +83,7 @@ async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
     }
     assert fetched.content == b"ONE\nTWO"
     assert (again.status_code, [*again.json()]) == (404, ["message", "field", "reason"])
-    assert [*tmp_path.glob("documents/*")] == []
+    assert desk.services.documents.files.num_bytes() == 0
 
 
 async def test_of_two_who_fetch_at_the_same_moment_one_has_it(desk: World) -> None:
@@ -162,12 +162,12 @@ async def test_a_document_is_cancelled(desk: World) -> None:
     ],
 )
 async def test_what_is_refused(
-    desk: World, tmp_path: Path, name: str, data: bytes, fields: dict[str, str], status: int
+    desk: World, name: str, data: bytes, fields: dict[str, str], status: int
 ) -> None:
     answer = await send(desk, name, data, **fields)
 
     assert (answer.status_code, "message" in answer.json()) == (status, True), answer.text
-    assert [*tmp_path.glob("documents/*")] == []
+    assert desk.services.documents.files.num_bytes() == 0
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import zipfile
 from collections.abc import AsyncIterator
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import docx
@@ -12,7 +11,7 @@ import httpx
 import pytest
 
 from serving.server_config import DocumentLimits
-from serving.storage.opening import open_state
+from serving.storage.state import State
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -22,10 +21,10 @@ NO_ARCHIVE = "file: is damaged, or not what its name says: it is no whole ZIP ar
 
 
 @pytest.fixture
-async def desk(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
+async def desk(tokenizer: Tokenizer, state: State) -> AsyncIterator[World]:
     """A server that works on documents."""
     limits = DocumentLimits(max_mib=1, max_characters=1000)
-    access = {"state": open_state(tmp_path), "document_limits": limits}
+    access = {"state": state, "document_limits": limits}
     async with (
         made_world(tokenizer, access=access) as world,
         world.app.router.lifespan_context(world.app),
@@ -156,7 +155,6 @@ def bomb() -> bytes:
 )
 async def test_what_is_refused(
     desk: World,
-    tmp_path: Path,
     name: str,
     data: bytes,
     fields: dict[str, str],
@@ -167,7 +165,7 @@ async def test_what_is_refused(
 
     assert (answer.status_code, [*answer.json()]) == (status, ["error", "field", "reason"])
     assert answer.json()["error"].startswith(message)
-    assert [*tmp_path.glob("documents/*")] == []
+    assert desk.services.documents.files.num_bytes() == 0
     assert (await send(desk, "a.txt", b"after")).status_code == 200
 
 
@@ -183,7 +181,7 @@ async def test_bodies_without_a_file(desk: World) -> None:
         assert (answer.status_code, [*answer.json()]) == (400, ["error", "field", "reason"])
 
 
-async def test_who_goes_away_leaves_no_work(desk: World, tmp_path: Path) -> None:
+async def test_who_goes_away_leaves_no_work(desk: World) -> None:
     desk.translator_engine.gate = asyncio.Event()
     waiting = asyncio.create_task(send(desk, "a.txt", b"one"))
     async with asyncio.timeout(10):
@@ -192,7 +190,7 @@ async def test_who_goes_away_leaves_no_work(desk: World, tmp_path: Path) -> None
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
-    assert [*tmp_path.glob("documents/*")] == []
+    assert desk.services.documents.files.num_bytes() == 0
 
 
 async def test_documents_come_after_other_requests(desk: World) -> None:

@@ -3,24 +3,23 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 from serving.errors import Overloaded
-from serving.storage.opening import open_state
+from serving.storage.state import State
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 
 
 @pytest.fixture
-async def batch_world(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
+async def batch_world(tokenizer: Tokenizer, state: State) -> AsyncIterator[World]:
     """Its state is its own, and its worker runs."""
     async with (
-        made_world(tokenizer, access={"state": open_state(tmp_path)}) as world,
+        made_world(tokenizer, access={"state": state}) as world,
         world.app.router.lifespan_context(world.app),
     ):
         yield world
