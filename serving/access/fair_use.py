@@ -118,7 +118,7 @@ def _exchange(
     connection: Connection, replica: str, changed: Sequence[tuple[str, str, str, int]]
 ) -> dict[Names, int]:
     """Write rows of a replica; return the work by replica, model and key of all others."""
-    with connection.transaction():
+    with connection.transaction(is_durable=False):
         now = connection.time()
         connection.execute_many(
             "INSERT INTO received (replica, model, key, work, reported_at) VALUES (?, ?, ?, ?, ?)"

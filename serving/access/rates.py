@@ -170,7 +170,7 @@ def _take(
     database_time: Callable[[Connection], float],
 ) -> _Levels:
     """Take the tokens, and as many of the requests as there is room for."""
-    with connection.transaction(lock=f"rates of {entry.name}"):
+    with connection.transaction(lock=f"rates of {entry.name}", is_durable=False):
         now = database_time(connection)
         query = "SELECT requests, tokens, filled_at FROM rates WHERE key = ?"
         new: Row = {"requests": None, "tokens": None, "filled_at": now}

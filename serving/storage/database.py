@@ -54,11 +54,13 @@ class Connection(ABC):
         """
 
     @abstractmethod
-    def transaction(self, lock: str = "") -> AbstractContextManager[None]:
+    def transaction(self, lock: str = "", is_durable: bool = True) -> AbstractContextManager[None]:
         """Run the block as one transaction, rolled back if it raises.
 
         lock: a name; of several transactions with the same name, in all processes, one runs at a
             time. What a transaction reads stays true until its end only under a lock.
+        is_durable: False does not wait until the disk has it: a crash of the database's machine
+            may undo the last of such transactions, whole.
         """
 
     @abstractmethod

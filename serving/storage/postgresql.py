@@ -100,8 +100,10 @@ class PostgresqlConnection(Connection):
             self._connection.execute(_SETTINGS)
 
     @contextmanager
-    def transaction(self, lock: str = "") -> Iterator[None]:
+    def transaction(self, lock: str = "", is_durable: bool = True) -> Iterator[None]:
         with self._connection.transaction():
+            if not is_durable:
+                self.execute("SET LOCAL synchronous_commit = off")
             if lock:
                 self.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (lock,))
             yield

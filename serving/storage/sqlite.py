@@ -84,7 +84,7 @@ class SqliteConnection(Connection):
         pass  # SQLite chooses the plans without statistics
 
     @contextmanager
-    def transaction(self, lock: str = "") -> Iterator[None]:
+    def transaction(self, lock: str = "", is_durable: bool = True) -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield

@@ -127,7 +127,7 @@ class MortalConnection(Connection):
         self._connection.continue_numbers(table, column)
 
     @contextmanager
-    def transaction(self, lock: str = "") -> Iterator[None]:
+    def transaction(self, lock: str = "", is_durable: bool = True) -> Iterator[None]:
         with self._connection.transaction(lock):
             yield
             self._life.spend()  # before it is committed
