@@ -36,6 +36,7 @@ UPLOAD_HOURS = 24  # the file of an import must come within
 # Of one transaction: half a second, for which nothing else is written to SQLite.
 _BATCH_UNITS = 2_000
 _BATCH_WORDS = 50_000  # rows
+_FIRST_WORD = (0, 0, 0)  # no word, number of words or unit is below
 _BATCH_TEXTS = 8  # that are looked up at a time
 _BATCH_SCANNED = 5_000  # units that are searched for a text
 _COUNTED_UNITS = 20_000  # whose words are counted at a time
@@ -211,10 +212,12 @@ class TranslationMemories:
 
     async def _empty(self, number: int) -> None:
         """Delete the units of a memory, some at a time, so that others can use theirs meanwhile."""
-        while await self._database.run(remove_some_words, number):
-            pass
-        while await self._database.run(remove_some_units, number):
-            pass
+        words: tuple[int, ...] | None = _FIRST_WORD
+        while words is not None:
+            words = await self._database.run(remove_some_words, number, words)
+        unit: int | None = 0
+        while unit is not None:
+            unit = await self._database.run(remove_some_units, number, unit)
 
     async def matches(
         self, use: MemoryUse, source: str, texts: Sequence[str]
@@ -299,37 +302,50 @@ def find_removed(connection: Connection) -> int | None:
     return None if row is None else int(row["number"])
 
 
-def remove_some_words(connection: Connection, memory: int) -> bool:
-    """Delete some of the rows of a memory's words; return whether more are left."""
+def remove_some_words(
+    connection: Connection, memory: int, start: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Delete some of the rows of a memory's words, from a word, number of words and unit on. Return
+    where the rows begin that are left; None without any.
+
+    Who begins at the first row instead reads all that were deleted: PostgreSQL's index has them
+    until they are vacuumed.
+    """
     with connection.transaction(_lock(memory)):
         query = f"""
-            SELECT word, num_words, unit FROM words WHERE memory = ?
+            SELECT word, num_words, unit FROM words
+            WHERE memory = ? AND (word, num_words, unit) >= (?, ?, ?)
             ORDER BY word, num_words, unit LIMIT 1 OFFSET {_BATCH_WORDS}
         """
-        statement = "DELETE FROM words WHERE memory = ?"
-        first_left = connection.row(query, (memory,))
-        if first_left is None:
-            connection.execute(statement, (memory,))
-            return False
+        next_row = connection.row(query, (memory, *start))
+        statement = "DELETE FROM words WHERE memory = ? AND (word, num_words, unit) >= (?, ?, ?)"
+        if next_row is None:
+            connection.execute(statement, (memory, *start))
+            return None
+        end = (next_row["word"], next_row["num_words"], next_row["unit"])
         statement += " AND (word, num_words, unit) < (?, ?, ?)"
-        connection.execute(
-            statement, (memory, *map(first_left.__getitem__, ("word", "num_words", "unit")))
-        )
-    return True
+        connection.execute(statement, (memory, *start, *end))
+    return end
 
 
-def remove_some_units(connection: Connection, memory: int) -> bool:
-    """Delete some units of a memory; return whether more are left."""
+def remove_some_units(connection: Connection, memory: int, start: int) -> int | None:
+    """Delete some units of a memory, from a number on. Return the number of the first that is left;
+    None without any.
+    """
     with connection.transaction(_lock(memory)):
-        query = "SELECT number FROM units WHERE memory = ? ORDER BY number LIMIT 1 OFFSET ?"
-        first_left = connection.row(query, (memory, _BATCH_UNITS))
-        statement = "DELETE FROM units WHERE memory = ?"
-        if first_left is None:
-            connection.execute(statement, (memory,))
+        query = f"""
+            SELECT number FROM units WHERE memory = ? AND number >= ?
+            ORDER BY number LIMIT 1 OFFSET {_BATCH_UNITS}
+        """
+        next_row = connection.row(query, (memory, start))
+        statement = "DELETE FROM units WHERE memory = ? AND number >= ?"
+        if next_row is None:
+            connection.execute(statement, (memory, start))
             connection.execute("DELETE FROM word_counts WHERE memory = ?", (memory,))
-            return False
-        connection.execute(f"{statement} AND number < ?", (memory, first_left["number"]))
-    return True
+            return None
+        end = int(next_row["number"])
+        connection.execute(f"{statement} AND number < ?", (memory, start, end))
+    return end
 
 
 def delete_memory(connection: Connection, memory: int) -> None:
