@@ -13,10 +13,10 @@ import httpx
 
 TEXTS = [f"A dog runs to house number {number}." for number in range(20)]
 EN_FR = {"source": "en", "target": "fr"}
-NUM_LINES = 100
+NUM_LINES = 30
 PATIENCE_SECONDS = 90.0  # more than a lease of a worker that was killed
 _NUM_BYTES = 50_000
-_PAUSE_SECONDS = {"translate": 0.02, "glossaries": 0.1, "document": 0.5, "file": 0.3}
+_PAUSE_SECONDS = {"translate": 0.02, "glossaries": 0.1, "document": 1.0, "file": 0.3}
 
 
 @dataclass(frozen=True)
