@@ -162,16 +162,18 @@ async def test_without_the_database_each_replica_holds_them_alone(is_paused: boo
                 longest = max(longest, time.monotonic() - started)
         return num_admitted, longest
 
+    pairs: list[tuple[Rates, Key]] = []
+
     async def ask_all(seconds: float) -> tuple[list[int], float, float]:
         """Return what `ask` does of each replica, the longest time, and that of all together."""
         started = time.monotonic()
-        answers = await asyncio.gather(*(ask(*replica, seconds) for replica in replicas))
+        answers = await asyncio.gather(*(ask(rates, key, seconds) for rates, key in pairs))
         numbers, longest = zip(*answers, strict=True)
         return list(numbers), max(longest), time.monotonic() - started
 
     with running_postgresql() as server:
         url = server.create_database()
-        replicas = [(Rates(open_state(url)), Key(entry, time.monotonic)) for _ in range(2)]
+        pairs += [(Rates(open_state(url)), Key(entry, time.monotonic)) for _ in range(2)]
         together, _, elapsed = await ask_all(4.0)
         assert 20 <= sum(together) <= 1.1 * (10 + 10 * elapsed)
 
@@ -182,7 +184,7 @@ async def test_without_the_database_each_replica_holds_them_alone(is_paused: boo
         server.resume() if is_paused else server.start()
 
         async with asyncio.timeout(30):
-            while None in [await rates._ask(key) for rates, key in replicas]:
+            while None in [await rates._ask(key) for rates, key in pairs]:
                 await asyncio.sleep(0.1)
         # The buckets of both may be full by now.
         together, _, elapsed = await ask_all(4.0)
