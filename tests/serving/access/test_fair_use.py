@@ -78,6 +78,7 @@ async def test_reports_are_charged_once_and_only_to_the_same_model(state: State)
     assert not any(served["b"].charged for served in engines)
 
 
+@pytest.mark.full
 @NEEDS_POSTGRESQL
 @pytest.mark.parametrize("is_paused", [False, True], ids=["stopped", "paused"])
 async def test_what_is_received_without_the_database_is_not_charged_later(

@@ -5,6 +5,8 @@ import io
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from serving.errors import StorageError
 from serving.jobs.batches import Batches
 from serving.jobs.queue import JobQueue
@@ -15,6 +17,7 @@ from tests.serving.jobs.killed import answer, requests
 pytestmark = NEEDS_POSTGRESQL
 
 
+@pytest.mark.full
 async def test_uploads_to_a_database_that_hangs_leave_threads_to_other_requests() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     with running_postgresql() as server:

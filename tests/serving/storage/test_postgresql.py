@@ -132,6 +132,7 @@ def test_one_that_stops_is_noticed_at_once_and_used_again_once_it_is_back() -> N
         state.close()
 
 
+@pytest.mark.full
 def test_one_that_hangs_is_noticed_and_used_again_once_it_goes_on() -> None:
     with running_postgresql() as server:
         state = open_state(server.create_database())
