@@ -1,6 +1,5 @@
 """A real PostgreSQL server for tests: on a socket in a temporary folder, without fsync."""
 
-import ctypes
 import os
 import pwd
 import shutil
@@ -23,7 +22,6 @@ from serving.storage.state import State
 # Where Debian, Fedora and Homebrew have the server's programs, which are on no user's PATH.
 _FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 _START_SECONDS = 30.0
-_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def postgresql_programs() -> Path | None:
@@ -74,7 +72,6 @@ class PostgresqlProcess:
                 stderr=log,
                 user=_unprivileged_user(),
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
             )
         deadline = time.monotonic() + _START_SECONDS
         while True:
@@ -154,11 +151,6 @@ def running_postgresql(*options: str) -> Iterator[PostgresqlProcess]:
         finally:
             server.stop(signal.SIGKILL)
             server.stop()
-
-
-def _end_with_parent() -> None:
-    """Let the kernel end it when the process of the tests is killed."""
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGQUIT, 0, 0, 0)
 
 
 def _unprivileged_user() -> str | None:
