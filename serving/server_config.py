@@ -257,7 +257,8 @@ def parse_config(origin: object, value: Any) -> ServerConfig:
         return ServerConfig.model_validate(value)
     except ValidationError as error:
         problems = [
-            f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+            f"{'.'.join(map(str, problem['loc'])) or 'the file'}: "
+            f"{problem['msg'].removeprefix('Value error, ')}"
             for problem in error.errors()
         ]
         raise ConfigError(origin, problems) from None

@@ -69,9 +69,13 @@ def copy(source: str, target: str) -> None:
 
 
 def _open_existing(place: str) -> State:
+    """Raises StorageError for a folder without state: looking at it would make tables there."""
     state = open_state(place)
-    if not state.is_shared and not Path(place).is_dir():
-        raise StorageError(place, "there is no such folder", advice="")
+    if not state.is_shared:
+        if not Path(place).is_dir():
+            raise StorageError(place, "there is no such folder", advice="")
+        if not any(Path(place).glob("*.sqlite3")):
+            raise StorageError(place, "has no state", advice="")
     return state
 
 

@@ -18,6 +18,8 @@ def open_state(place: str | Path) -> State:
 
     Raises StorageError for a URL that cannot be read.
     """
+    if not str(place):
+        raise StorageError("the state", "no place is named", advice="")
     if not is_url(place):
         if scheme := _SCHEME.match(str(place)):
             reason = "is neither a folder nor a URL that begins with postgresql://"

@@ -54,6 +54,8 @@ def test_a_check_prints_what_a_place_has(state_place: str) -> None:
     ("place", "problem"),
     [
         ("/nowhere", "/nowhere: there is no such folder"),
+        ("/proc", "/proc: has no state"),
+        ("", "the state: no place is named"),
         ("mysql://u:hunter2@h/d", "state in mysql:/...: is neither a folder nor a URL that begins"),
         ("postgresql://u:hunter2@127.0.0.1:1/d", "postgresql://u@127.0.0.1:1/d: "),
         ("postgresql://u:hunter2@[::1/d", "the URL of the database: is none; it is like"),
