@@ -1,15 +1,20 @@
 """What examples find: the folder that `make serve` leaves, and files as their readers may have."""
 
+import asyncio
 import gzip
 import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from serving.glossaries.entries import GlossaryPair
+from serving.glossaries.store import GlossaryStore
+from serving.storage.opening import open_state
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.docs.examples import all_examples
 from tests.docs.pages import ROOT
@@ -158,8 +163,16 @@ def _gguf(folder: Path) -> Path:
     return samples.gguf(folder)
 
 
-# Models that a reader has fetched, trained or exported before: small random ones, each made where
-# an example names it.
+def _state(folder: Path) -> Path:
+    """What a server has left that was asked to store a glossary."""
+    with closing(open_state(folder)) as state:
+        terms = {GlossaryPair("en", "fr"): {"dog": "chien"}}
+        asyncio.run(GlossaryStore(state).create("", "animals", terms))
+    return folder
+
+
+# Models that a reader has fetched, trained or exported before: small random ones, and the state of
+# a server. Each is made where an example names it.
 STAND_INS: Mapping[str, Callable[[Path], Path]] = {
     "smollm2-135m-instruct": chatting_bundle,
     "build/bundles/smollm2": chatting_bundle,
@@ -187,6 +200,7 @@ STAND_INS: Mapping[str, Callable[[Path], Path]] = {
     "~/models/vit-gpt2-image-captioning": _captioner,
     "~/runs/support-lora": _adapter,
     "SmolLM2-135M-Instruct.Q4_1.gguf": _gguf,
+    "~/.local/state/attendant": _state,
 }
 
 
