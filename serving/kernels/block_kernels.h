@@ -47,7 +47,7 @@ INLINE void load_columns(const int8_t* weights, Integers (&columns)[kBlockInputs
 
 // Multiply `Rows` rows by `Vectors` vectors of channels of a tile, from `channel` on.
 template <int Bits, int Rows, int Vectors>
-void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const QuantisedBlocks& in, float* out) {
+void multiply_blocks_of(const PackedBlocks& layer, int channel, int64_t row, const QuantisedBlocks& in, float* out) {
   const size_t start = size_t(channel / kBlockTile) * layer.blocks * kBlockTile;
   constexpr int kBytes = kBlockInputs * Bits / 8;  // of a channel's block
   const auto* weights = reinterpret_cast<const int8_t*>(layer.weights + start * kBytes) + channel % kBlockTile * 4;
@@ -94,14 +94,14 @@ void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const Q
 }
 
 template <int Bits, int Rows, int Vectors>
-void multiply_block_tile(const PackedBlocks& layer, int tile, int row, const QuantisedBlocks& in, float* out) {
+void multiply_block_tile(const PackedBlocks& layer, int tile, int64_t row, const QuantisedBlocks& in, float* out) {
   for (int channel = tile * kBlockTile; channel < (tile + 1) * kBlockTile && channel < layer.outputs; channel += Vectors * kLanes) {
     multiply_blocks_of<Bits, Rows, Vectors>(layer, channel, row, in, out);
   }
 }
 
 // The sums of some rows by some vectors fill the registers.
-using MultiplyBlocks = void (*)(const PackedBlocks&, int, int, const QuantisedBlocks&, float*);
+using MultiplyBlocks = void (*)(const PackedBlocks&, int, int64_t, const QuantisedBlocks&, float*);
 #if defined(__AVX512VNNI__)
 constexpr int kMostBlockRows = 8;
 template <int Bits>
@@ -119,11 +119,11 @@ constexpr MultiplyBlocks kMultiplyBlocks[] = {
 };
 #endif
 
-void multiply_blocks(const PackedBlocks& layer, int first_tile, int last_tile, int rows, const QuantisedBlocks& in,
+void multiply_blocks(const PackedBlocks& layer, int first_tile, int last_tile, int64_t rows, const QuantisedBlocks& in,
                      float* out) {
   for (int tile = first_tile; tile < last_tile; tile++) {
-    for (int row = 0; row < rows;) {
-      const int parts = (rows - row + kMostBlockRows - 1) / kMostBlockRows, num_rows = (rows - row + parts - 1) / parts;
+    for (int64_t row = 0; row < rows;) {
+      const int64_t parts = (rows - row + kMostBlockRows - 1) / kMostBlockRows, num_rows = (rows - row + parts - 1) / parts;
       (layer.bits == 4 ? kMultiplyBlocks<4> : kMultiplyBlocks<8>)[num_rows - 1](layer, tile, row, in, out);
       row += num_rows;
     }

@@ -22,6 +22,8 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   require(layer.bits == 8 || layer.bits == 4, "BlockQuantizedLinear: bits must be 8 or 4");
   require(shape.size() == 3 && shape[0] > 0 && shape[1] > 0 && shape[2] == kBlockInputs * layer.bits / 8,
           "BlockQuantizedLinear: weights must be [outputs, blocks, 16 * bits / 8]");
+  require(shape[0] <= INT32_MAX - kBlockTile && shape[1] <= INT32_MAX / kBlockInputs,
+          "BlockQuantizedLinear: the weights are too large");
   require(scale.shape() == Shape{shape[0], shape[1]}, "BlockQuantizedLinear: scale must be [outputs, blocks]");
   require(!bias || bias.shape() == Shape{shape[0]}, "BlockQuantizedLinear: bias must be [outputs]");
   layer.inputs = int(info.integer("K", 0));
@@ -68,7 +70,7 @@ void BlockQuantizedLinear::compute(const Context& context) const {
   Shape shape = x.shape();
   require(!shape.empty() && shape.back() == layer.inputs, "BlockQuantizedLinear: x must be [..., inputs]");
   shape.back() = layer.outputs;
-  const int rows = int(count(shape, 0, shape.size() - 1));
+  const int64_t rows = count(shape, 0, shape.size() - 1);
   float* const out = context.output(0, shape).data<float>();
   if (rows == 0) return;
   // Threads divide the tiles: the weights are what takes time, and all rows share them.
@@ -82,13 +84,13 @@ void BlockQuantizedLinear::compute(const Context& context) const {
 }
 
 // Quantise the rows into memory of this thread.
-QuantisedBlocks BlockQuantizedLinear::quantise_rows(const float* x, int rows) const {
+QuantisedBlocks BlockQuantizedLinear::quantise_rows(const float* x, int64_t rows) const {
   const size_t blocks = size_t(rows) * layer.blocks;
   uint8_t* const start = scratch(blocks * (kBlockInputs + sizeof(float) + sizeof(int32_t)));
   auto* const quantised = reinterpret_cast<int8_t*>(start);
   auto* const scales = reinterpret_cast<float*>(start + blocks * kBlockInputs);
   auto* const offsets = reinterpret_cast<int32_t*>(scales + blocks);
-  for (int row = 0; row < rows; row++) {
+  for (int64_t row = 0; row < rows; row++) {
     const size_t first = size_t(row) * layer.blocks;
     kernels.quantise_blocks(x + size_t(row) * layer.inputs, layer.inputs, 1 << (layer.bits - 1),
                             quantised + first * kBlockInputs, scales + first, offsets + first);

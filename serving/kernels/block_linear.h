@@ -16,7 +16,7 @@ class BlockQuantizedLinear {
 
  private:
   void pack(const uint8_t* quantised, const float* scale);
-  QuantisedBlocks quantise_rows(const float* x, int rows) const;
+  QuantisedBlocks quantise_rows(const float* x, int64_t rows) const;
 
   const Kernels& kernels = *kernels_of_processor();
   PackedBlocks layer;

@@ -187,18 +187,18 @@ void multiply_with_amx(const PackedLinear& layer, int tile, int rows, const uint
   }
 }
 
-void multiply_few_rows(const PackedLinear&, int, int, int, const uint8_t*, const float*, float*);
+void multiply_few_rows(const PackedLinear&, int, int, int64_t, const uint8_t*, const float*, float*);
 
-void multiply(const PackedLinear& layer, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+void multiply(const PackedLinear& layer, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
               const float* absmaxes, float* outputs) {
   if (rows <= kFewRows) {
     return multiply_few_rows(layer, first_tile, last_tile, rows, quantised, absmaxes, outputs);
   }
   configure_amx();
   for (int tile = first_tile; tile < last_tile; tile++) {
-    for (int row = 0; row < rows; row += kAmxRows) {
+    for (int64_t row = 0; row < rows; row += kAmxRows) {
       const size_t start = size_t(row) * layer.outputs;
-      const int num_rows = rows - row < kAmxRows ? rows - row : kAmxRows;
+      const int num_rows = rows - row < kAmxRows ? int(rows - row) : kAmxRows;
       multiply_with_amx(layer, tile, num_rows, quantised + size_t(row) * layer.padded_inputs, absmaxes + row, outputs + start);
     }
   }
@@ -212,11 +212,11 @@ constexpr int kRowsMultiple = 1, kInputsMultiple = 8;
 #endif
 
 // A tile's weights stay in the cache while all rows pass, in equal parts of at most kMostRows.
-void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
               const float* absmaxes, float* outputs) {
   for (int tile = first_tile; tile < last_tile; tile++) {
-    for (int row = 0; row < rows;) {
-      const int parts = (rows - row + kMostRows - 1) / kMostRows, num_rows = (rows - row + parts - 1) / parts;
+    for (int64_t row = 0; row < rows;) {
+      const int64_t parts = (rows - row + kMostRows - 1) / kMostRows, num_rows = (rows - row + parts - 1) / parts;
       kMultiplyTile[num_rows - 1](layer, tile, quantised + size_t(row) * layer.padded_inputs * kValueBytes, absmaxes + row,
                               outputs + size_t(row) * layer.outputs);
       row += num_rows;

@@ -91,13 +91,13 @@ struct Kernels {
   void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax);
 
   // Compute the outputs of some tiles for quantised rows.
-  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
                    const float* absmaxes, float* outputs);
 
   // The same for layers in blocks. `quantised` has room for whole blocks.
   // zero: of unsigned weights.
   void (*quantise_blocks)(const float* row, int inputs, int zero, int8_t* quantised, float* scales, int32_t* offsets);
-  void (*multiply_blocks)(const PackedBlocks&, int first_tile, int last_tile, int rows, const QuantisedBlocks&,
+  void (*multiply_blocks)(const PackedBlocks&, int first_tile, int last_tile, int64_t rows, const QuantisedBlocks&,
                           float* outputs);
 
   // Quantise each channel of vectors by its largest magnitude: quantised values [length, channels] of -127 to
