@@ -14,9 +14,9 @@ void quantise_blocks(const float* row, int inputs, int zero, int8_t* quantised, 
     for (int i = 0; i < kBlockInputs / kLanes; i++) {
       const int num_values = left - i * kLanes;
       x[i] = num_values > 0 ? load_first(row + first + i * kLanes, num_values) : zeros();
-      largest = max(largest, absolute(x[i]));
+      largest = max_magnitude(largest, x[i]);
     }
-    const float scale = max_of(largest) / 127, factor = scale != 0 ? 1 / scale : 0;
+    const float scale = nan_if_infinite(max_magnitude_of(largest) / 127), factor = scale != 0 ? 1 / scale : 0;
     for (int i = 0; i < kBlockInputs / kLanes; i++) {
       store_bytes(quantised + i * kLanes, to_integers(mul(x[i], all(factor))), kLanes);
     }

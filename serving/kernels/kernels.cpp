@@ -19,16 +19,17 @@ constexpr int kValueBytes = kSignedValues ? 2 : 1;
 // same, unless the result is near a half.
 void quantise(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax_out) {
   Floats largest = zeros();
-  for (int i = 0; i < inputs; i += kLanes) largest = max(largest, absolute(load_first(row + i, inputs - i)));
-  const float absmax = max_of(largest);
-  *absmax_out = absmax;
+  for (int i = 0; i < inputs; i += kLanes) largest = max_magnitude(largest, load_first(row + i, inputs - i));
+  const float absmax = max_magnitude_of(largest);
+  *absmax_out = nan_if_infinite(absmax);
   const Floats absmaxes = all(absmax), unit_scale = all(kUnitScale), factor = all(127 / absmax), near_half = all(0.5f - 1e-4f);
   for (int i = 0; i < inputs; i += kLanes) {
     const Floats x = load_first(row + i, inputs - i), scaled = mul(x, factor);
     Integers rounded = to_integers(scaled);
     if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(rounded))), near_half), 0)) {
       const Floats exact = div(div(x, absmaxes), unit_scale);
-      rounded = to_integers(min(max(exact, all(-128)), all(127)));  // a row of zeros gives NaN: any value will do
+      // A row of zeros gives NaN, and so does one with NaN or infinity: any value will do.
+      rounded = to_integers(min(max(exact, all(-128)), all(127)));
     }
     store_quantised(quantised + i, rounded, inputs - i);
   }
@@ -43,8 +44,8 @@ void quantise_channels(const float* vectors, int64_t stride, int length, int cha
   for (int c = 0; c < channels; c += kLanes) {
     const int left = channels - c;
     Floats largest = zeros();
-    for (int j = 0; j < length; j++) largest = max(largest, absolute(load_first(vectors + j * stride + c, left)));
-    store_first(scales + c, mul(largest, unit_scale), left);
+    for (int j = 0; j < length; j++) largest = max_magnitude(largest, load_first(vectors + j * stride + c, left));
+    store_first(scales + c, add(mul(largest, unit_scale), sub(largest, largest)), left);  // NaN if infinite
     const Floats factors = div(all(127), max(largest, all(1e-30f)));  // of zeros: the quantised values are zeros
     for (int j = 0; j < length; j++) {
       const Floats x = load_first(vectors + j * stride + c, left), scaled = mul(x, factors);

@@ -16,6 +16,18 @@ namespace {
 
 #define INLINE [[gnu::always_inline]] inline
 
+// max_magnitude(a, b) is the greater of a, which is not negative, and the magnitude of b; it compares
+// their bits, so that NaN is the greatest and infinity comes next. max_magnitude_of(v) does so over v.
+INLINE float float_of(int32_t bits) {
+  float number;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
+// Return a scale that is NaN in place of infinity: the quantised values of a row with infinity or NaN
+// say nothing, and its outputs have to.
+INLINE float nan_if_infinite(float scale) { return scale + (scale - scale); }
+
 #if defined(__AVX512VNNI__)
 
 constexpr int kLanes = 16;
@@ -47,6 +59,10 @@ INLINE bool any_not_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 INLINE float sum_of(Floats v) { return _mm512_reduce_add_ps(v); }
 INLINE float max_of(Floats v) { return _mm512_reduce_max_ps(v); }
+INLINE Floats max_magnitude(Floats a, Floats b) {
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(absolute(b))));
+}
+INLINE float max_magnitude_of(Floats v) { return float_of(_mm512_reduce_max_epi32(_mm512_castps_si512(v))); }
 INLINE Floats scale_by_power(Floats p, Floats n) { return _mm512_scalef_ps(p, n); }
 
 // The sums of the lanes of four vectors.
@@ -123,6 +139,15 @@ INLINE float max_of(Floats v) {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+INLINE Floats max_magnitude(Floats a, Floats b) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(absolute(b))));
+}
+INLINE float max_magnitude_of(Floats v) {
+  const Integers bits = _mm256_castps_si256(v);
+  __m128i s = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+  s = _mm_max_epi32(s, _mm_unpackhi_epi64(s, s));
+  return float_of(_mm_extract_epi32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 1)), 0));
 }
 INLINE Floats scale_by_power(Floats p, Floats n) {
   const Integers exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
