@@ -35,6 +35,7 @@ SOURCES = (
     "library",
     "linear",
     "block_linear",
+    "packed_weights",
     "encoder",
     "choice",
     "cpu",
