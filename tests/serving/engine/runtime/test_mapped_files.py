@@ -16,7 +16,9 @@ BYTES = 2**22
 def resident_bytes(file: Path) -> int:
     """Return how much of a file is resident in this process."""
     mappings = Path("/proc/self/smaps").read_text(encoding="utf-8").split("VmFlags")
-    sizes = [text.split("Rss:")[1].split()[0] for text in mappings if f" {file.resolve()}\n" in text]
+    sizes = [
+        text.split("Rss:")[1].split()[0] for text in mappings if f" {file.resolve()}\n" in text
+    ]
     return 1024 * sum(map(int, sizes))
 
 
