@@ -15,8 +15,8 @@ class BlockQuantizedLinear {
   void compute(const Context& context) const;
 
  private:
-  void pack(const uint8_t* quantised, const float* scale);
-  QuantisedBlocks quantise_rows(const float* x, int rows) const;
+  void pack(const uint8_t* quantised, const float* scale, int blocks);
+  QuantisedBlocks quantise_rows(const Context& context, const float* x, int rows) const;
 
   const Kernels& kernels = *kernels_of_processor();
   PackedBlocks layer;
