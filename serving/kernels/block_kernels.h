@@ -68,6 +68,9 @@ INLINE void add_products(Integers (&sums)[Rows][Vectors], const Integers (&colum
 }
 
 constexpr int kAhead = 4096;  // bytes that weights are fetched into the cache ahead of their use
+// The sums of some rows fill the registers. Of unrolled loops the compiler adds AVX2's products in another order,
+// for which there are not registers enough: half the speed.
+constexpr int kMostBlockRows = kLanes == 16 ? 8 : 4, kUnrolledLoads = kNarrowSums ? 1 : 8;
 
 // Multiply `Rows` rows of a group, from `row` on, by `Vectors` vectors of a panel's channels, from `vector` on.
 // ahead: kAhead, or 0 for weights that are in the cache.
@@ -91,7 +94,7 @@ INLINE void multiply_block_rows(const PackedBlocks& layer, int panel, int vector
     for (int r = 0; r < Rows; r++) {
       for (int v = 0; v < Vectors; v++) sums[r][v] = kIsNarrow ? no_integers() : all_integers(group.offsets[first + r]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolledLoads
     for (int i = 0; i < PanelType::kLoads; i++) {
       const int8_t* const bytes = weights + i * kPanel * 4;
       __builtin_prefetch(bytes + ahead);
@@ -124,13 +127,6 @@ INLINE void multiply_block_rows(const PackedBlocks& layer, int panel, int vector
     }
   }
 }
-
-// The sums of some rows by some vectors fill the registers.
-#if defined(__AVX512VNNI__)
-constexpr int kMostBlockRows = 8;
-#else
-constexpr int kMostBlockRows = 4;
-#endif
 
 // Multiply `Rows` rows of a group by a panel.
 template <int Bits, int Block, class Scale, int Rows>

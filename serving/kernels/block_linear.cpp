@@ -39,8 +39,10 @@ bool convert_to_half(float number, uint16_t& half) {
   return with_leading_one % (1u << shift) == 0;
 }
 
+}  // namespace
+
 // The weights and scales of an operator's inputs.
-struct SourceBlocks {
+struct BlockQuantizedLinear::SourceBlocks {
   const uint8_t* weights;  // [outputs, blocks, 16 * bits / 8]
   const float* scales;     // [outputs, blocks]
   int outputs, blocks, bits;
@@ -78,8 +80,6 @@ struct SourceBlocks {
   }
 };
 
-}  // namespace
-
 BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   const Tensor weights = info.constant(1), scale = info.constant(2), bias = info.constant(3);
   require(weights && scale, "BlockQuantizedLinear: weights and scale must be initializers");
@@ -95,16 +95,25 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
           "BlockQuantizedLinear: K does not fit the blocks");
   layer.outputs = int(shape[0]);
   layer.panels = (layer.outputs + kPanel - 1) / kPanel;
-  pack(weights.data<uint8_t>(), scale.data<float>(), int(shape[1]));
-  if (bias) {
-    float* const biases = add_zeros<float>(memory, size_t(layer.panels) * kPanel);
-    std::copy_n(bias.data<float>(), layer.outputs, biases);
-    layer.bias = biases;
-  }
+  const auto* const quantised = weights.data<uint8_t>();
+  const auto* const scales = scale.data<float>();
+  const float* const biases = bias ? bias.data<float>() : nullptr;
+  WeightsKey key(kName);
+  key.add(shape.data(), shape.size());
+  key.add(&layer.inputs, 1);
+  key.add(quantised, count(shape));
+  key.add(scales, shape[0] * shape[1]);
+  key.add(biases, shape[0]);
+  packed = share_packed<PackedBlocks>(key, [&](Packed<PackedBlocks>& created) {
+    created.layer = layer;
+    pack({quantised, scales, layer.outputs, int(shape[1]), layer.bits}, biases, created);
+  });
+  layer = packed->layer;
 }
 
-void BlockQuantizedLinear::pack(const uint8_t* quantised, const float* scale, int blocks) {
-  const SourceBlocks source{quantised, scale, layer.outputs, blocks, layer.bits};
+void BlockQuantizedLinear::pack(const SourceBlocks& source, const float* bias, Packed<PackedBlocks>& created) const {
+  PackedBlocks& layer = created.layer;
+  Blocks& memory = created.memory;
   layer.has_half_scales = source.has_half_scales();
   layer.block = layer.has_half_scales && source.has_pairs() ? kMostBlockInputs : kLeastBlockInputs;
   layer.blocks = (layer.inputs + layer.block - 1) / layer.block;
@@ -115,8 +124,8 @@ void BlockQuantizedLinear::pack(const uint8_t* quantised, const float* scale, in
   float* const scales = layer.has_half_scales ? nullptr : add_zeros<float>(memory, columns);
   const int zero = kernels.has_signed_values && layer.bits == 8 ? 0x80 : 0;
   for (int n = 0; n < layer.outputs; n++) {
-    for (int b = 0; b < blocks; b++) {
-      const size_t from = size_t(n) * blocks + b, to = (size_t(n / kPanel) * layer.blocks + b / halves) * kPanel;
+    for (int b = 0; b < source.blocks; b++) {
+      const size_t from = size_t(n) * source.blocks + b, to = (size_t(n / kPanel) * layer.blocks + b / halves) * kPanel;
       const int channel = n % kPanel;
       const float block_scale = source.scale(from);
       uint8_t* const block = weights + to * bytes + channel * 4;
@@ -137,6 +146,11 @@ void BlockQuantizedLinear::pack(const uint8_t* quantised, const float* scale, in
   }
   layer.weights = weights;
   layer.scales = layer.has_half_scales ? static_cast<const void*>(half_scales) : scales;
+  if (bias != nullptr) {
+    float* const biases = add_zeros<float>(memory, size_t(layer.panels) * kPanel);
+    std::copy_n(bias, layer.outputs, biases);
+    layer.bias = biases;
+  }
 }
 
 void BlockQuantizedLinear::compute(const Context& context) const {
