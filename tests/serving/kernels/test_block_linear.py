@@ -20,7 +20,7 @@ ROWS = [1, 2, 3, 4, 5, 7, 8, 9, 17, 64]
 TOLERANCE = 1e-5  # of the largest product of a row, for the rounding of sums
 
 
-# What scales are: any numbers, numbers of fp16, or such of which two blocks share one, as in GGUF files.
+# Any numbers, those of fp16, or such of which two blocks share one, as in GGUF files.
 SCALES = ["fp32", "fp16", "shared"]
 
 
