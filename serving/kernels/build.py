@@ -46,17 +46,17 @@ class InstructionSet:
     needs: str
 
 
-AVX2 = "-mavx2 -mfma"
+AVX2 = "-mavx2 -mfma -mf16c"
 AVX512 = f"{AVX2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
-NEEDS_AVX512 = "avx2 fma avx512f avx512bw avx512vl avx512dq avx512_vnni"
+NEEDS_AVX512 = "avx2 fma f16c avx512f avx512bw avx512vl avx512dq avx512_vnni"
 # The widest first, as cpu.cpp tries them.
 INSTRUCTION_SETS = {
     "amx": InstructionSet(
         "kAmx", f"{AVX512} -mamx-tile -mamx-int8", f"{NEEDS_AVX512} amx_tile amx_int8"
     ),
     "avx512_vnni": InstructionSet("kAvx512Vnni", AVX512, NEEDS_AVX512),
-    "avx_vnni": InstructionSet("kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma avx_vnni"),
-    "avx2": InstructionSet("kAvx2", AVX2, "avx2 fma"),
+    "avx_vnni": InstructionSet("kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma f16c avx_vnni"),
+    "avx2": InstructionSet("kAvx2", AVX2, "avx2 fma f16c"),
 }
 BASELINE = "avx2"
 # Zig's own C++ library is compiled when something is linked to it, in a minute of processor time.
