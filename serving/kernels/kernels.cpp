@@ -130,12 +130,6 @@ constexpr int kMostRows = 4;  // at once; six need more registers and are slower
 constexpr int kAmxRows = 16, kAmxBytes = 64, kFewRows = 3;
 constexpr int kRowsMultiple = kAmxRows, kInputsMultiple = kAmxBytes;
 
-struct alignas(64) AmxConfiguration {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 void configure_amx() {
   AmxConfiguration configuration;
   for (int i = 0; i < 8; i++) {

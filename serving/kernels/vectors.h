@@ -87,6 +87,15 @@ INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {  // adds 12
   _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(plus(quantised, all_integers(128))));
 }
 
+#if defined(__AMX_INT8__)
+// What _tile_loadconfig takes: bytes and rows of the tile registers.
+struct alignas(64) AmxConfiguration {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+#endif
+
 #else  // AVX2, with or without VNNI
 
 constexpr int kLanes = 8;
