@@ -213,7 +213,7 @@ def _build_with(
         _install(cached, target, key)
         return
     with tempfile.TemporaryDirectory() as folder:
-        library = _compile(compiler, Path(folder), flags, names)
+        library = _link(compiler, Path(folder), flags, names)
         _install(library, target, key)
         with suppress(OSError):  # nothing can be kept in a folder that cannot be written to
             cached.parent.mkdir(parents=True, exist_ok=True)
@@ -257,10 +257,11 @@ def _install(library: Path, target: Path, key: str) -> None:
         os.replace(file.name, path)
 
 
-def _compile(
-    compiler: tuple[str, ...], folder: Path, flags: tuple[str, ...], names: Sequence[str]
-) -> Path:
-    """Compile everything into the folder and return the path of the library.
+def compile_sources(
+    compiler: Sequence[str], folder: Path, flags: Sequence[str], names: Sequence[str]
+) -> list[str]:
+    """Compile everything into the folder and return the paths of the objects. Raise
+    CalledProcessError with what the compiler says.
 
     The kernels come first: their compilation takes five times as long as that of a source besides.
     """
@@ -270,9 +271,7 @@ def _compile(
         for name, chosen in ((name, INSTRUCTION_SETS[name]) for name in names)
     ]
     if "ziglang" in compiler:
-        units = [
-            (source, name, options.replace(*ZIG_ARM_FLAG)) for source, name, options in units
-        ]
+        units = [(source, name, options.replace(*ZIG_ARM_FLAG)) for source, name, options in units]
     units += [(name, name, f"-DKERNELS_TABLES={tables}") for name in SOURCES]
 
     def compile_unit(unit: tuple[str, str, str]) -> str:
@@ -283,7 +282,14 @@ def _compile(
         return target
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        objects = list(threads.map(compile_unit, units))
+        return list(threads.map(compile_unit, units))
+
+
+def _link(
+    compiler: tuple[str, ...], folder: Path, flags: tuple[str, ...], names: Sequence[str]
+) -> Path:
+    """Compile everything into the folder, and return the path of the library."""
+    objects = compile_sources(compiler, folder, flags, names)
     library = folder / LIBRARY.name
     if WITH_SYSTEM_LIBRARY in compiler:
         objects += ["-nostdlib++", _system_library() or ""]
