@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.quantise import ChannelScales
@@ -75,6 +76,7 @@ class Weights:
     outliers: inputs of matrices that int8 and int4 leave in fp32; None: graphs put out how large
     inputs are, for `export.bundling.outliers`.
     store: where graphs keep what they make of weights.
+    shared: the tensors that they have in common, so that a matrix is read and quantised once.
     report: called when a weight is taken for the first time.
     """
 
@@ -88,6 +90,7 @@ class Weights:
     ) -> None:
         self._arrays, self._quantised, self.store = arrays, quantised or {}, store
         self._report, self.outliers = report, outliers
+        self.shared: dict[str, Mapping[str, ir.TensorProtocol]] = {}
         self._used: set[str] = set()
         self._problems: dict[str, str] = {}
 

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from export.graph.blocks import BLOCK, BlockQuantiser, eight_bits, four_bits, in_blocks, pack_blocks
+from export.graph.block_levels import BLOCK, eight_bits, four_bits, in_blocks, pack_blocks
+from export.graph.blocks import BlockQuantiser
+from export.graph.matrix import Matrix
 from export.graph.writer import GraphWriter
 from tests.export.readers.gguf.test_gguf_tensors import random_blocks
 from tests.export.sessions import session_of
@@ -30,7 +32,11 @@ class Product:
     ) -> None:
         graph = GraphWriter("product")
         rows = graph.input("x", "float32", (weight.shape[1],))
-        y = BlockQuantiser(graph, bits, {"weight": outliers}).linear(rows, "weight", weight, bias)
+        matrix, quantiser = (
+            Matrix.of_array(weight),
+            BlockQuantiser(graph, bits, {"weight": outliers}),
+        )
+        y = quantiser.linear(rows, "weight", matrix, bias)
         graph.output("y", y, "float32", (len(weight),))
         self.session = session_of(graph)
 
@@ -155,7 +161,8 @@ def test_rows_of_a_table_are_those_that_are_scored_by() -> None:
     graph = GraphWriter("lookup")
     quantiser = BlockQuantiser(graph, 4)
     ids = graph.input("ids", "int64", ("tokens",))
-    graph.output("rows", quantiser.lookup(ids, "table", table), "float32", ("tokens", 64))
+    rows_of_ids = quantiser.lookup(ids, "table", Matrix.of_array(table))
+    graph.output("rows", rows_of_ids, "float32", ("tokens", 64))
     (rows,) = session_of(graph).run(None, {"ids": np.array([[3, 29, 0]])})
     levels, scale = eight_bits(table)
     expected = ((levels.astype(np.float32) - 128) * scale[:, :, None]).reshape(30, 64)
