@@ -48,17 +48,17 @@ class InstructionSet:
     needs: str
 
 
-AVX2 = "-mavx2 -mfma"
+AVX2 = "-mavx2 -mfma -mf16c"
 AVX512 = f"{AVX2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
-NEEDS_AVX512 = "avx2 fma avx512f avx512bw avx512vl avx512dq avx512_vnni"
+NEEDS_AVX512 = "avx2 fma f16c avx512f avx512bw avx512vl avx512dq avx512_vnni"
 # The widest first, as cpu.cpp tries them.
 INSTRUCTION_SETS = {
     "amx": InstructionSet(
         "x86_64", "kAmx", f"{AVX512} -mamx-tile -mamx-int8", f"{NEEDS_AVX512} amx_tile amx_int8"
     ),
     "avx512_vnni": InstructionSet("x86_64", "kAvx512Vnni", AVX512, NEEDS_AVX512),
-    "avx_vnni": InstructionSet("x86_64", "kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma avx_vnni"),
-    "avx2": InstructionSet("x86_64", "kAvx2", AVX2, "avx2 fma"),
+    "avx_vnni": InstructionSet("x86_64", "kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma f16c avx_vnni"),
+    "avx2": InstructionSet("x86_64", "kAvx2", AVX2, "avx2 fma f16c"),
     "neon_dotprod": InstructionSet(
         "aarch64", "kNeonDotprod", "-march=armv8.2-a+dotprod", "asimd asimddp"
     ),

@@ -56,7 +56,7 @@ bool is_supported(const Kernels& kernels) {
   const auto is = [&](const char* name) { return std::strcmp(kernels.name, name) == 0; };
   constexpr unsigned kAvxState = 0x06, kAvx512State = 0xe6;
   const Registers basic = cpuid(1, 0);
-  if (!bit(basic.ecx, 27) || !bit(basic.ecx, 12)) return false;  // OSXSAVE, FMA
+  if (!bit(basic.ecx, 27) || !bit(basic.ecx, 12) || !bit(basic.ecx, 29)) return false;  // OSXSAVE, FMA, F16C
   const unsigned saved = saved_registers();
   const Registers extended = cpuid(7, 0);
   const bool has_avx2 = (saved & kAvxState) == kAvxState && bit(extended.ebx, 5);

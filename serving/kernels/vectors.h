@@ -57,6 +57,7 @@ INLINE Floats zero_where_less(Floats v, Floats a, Floats b) {
 INLINE bool any_not_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 INLINE float sum_of(Floats v) { return _mm512_reduce_add_ps(v); }
+INLINE int32_t sum_of(Integers v) { return _mm512_reduce_add_epi32(v); }
 INLINE float max_of(Floats v) { return _mm512_reduce_max_ps(v); }
 INLINE Floats scale_by_power(Floats p, Floats n) { return _mm512_scalef_ps(p, n); }
 
@@ -82,6 +83,10 @@ INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) { retur
 INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 INLINE Integers lower_halves(Integers bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
 INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm512_srli_epi16(bytes, 4)); }
+constexpr bool kNarrowSums = false;
+INLINE Floats load(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 INLINE Floats load(const int8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
@@ -130,6 +135,11 @@ INLINE float sum_of(Floats v) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+INLINE int32_t sum_of(Integers v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 1)));
+}
 INLINE float max_of(Floats v) {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
@@ -156,13 +166,14 @@ INLINE Integers load_bytes(const int8_t* p) { return _mm256_load_si256(reinterpr
 INLINE Floats load(const int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
+INLINE Floats load(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 INLINE Floats load_first(const int8_t* p, int n) {
   int64_t bytes = 0;
   std::memcpy(&bytes, p, n >= 8 ? 8 : n);
   return load(reinterpret_cast<const int8_t*>(&bytes));
 }
 #if defined(__AVXVNNI__)
-constexpr bool kSignedValues = false, kHasMagnitudes = false;
+constexpr bool kSignedValues = false, kHasMagnitudes = false, kNarrowSums = false;
 INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) { return _mm256_dpbusd_avx_epi32(sum, quantised, weights); }
 INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 #else
@@ -177,6 +188,13 @@ INLINE Integers dot4(Integers sum, Integers quantised, Integers magnitudes, Inte
 INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) {
   return dot4(sum, quantised, _mm256_abs_epi8(quantised), weights);
 }
+// Sums of 16 bits of products of unsigned numbers of 4 bits: two a channel, each of at most 16 products, which
+// stay below 16 * 15 * 127. `wide_sums` makes them one of 32 bits.
+constexpr bool kNarrowSums = true;
+INLINE Integers narrow_dot4(Integers sums, Integers columns, Integers inputs) {
+  return _mm256_add_epi16(sums, _mm256_maddubs_epi16(columns, inputs));
+}
+INLINE Integers wide_sums(Integers sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 #endif
 
 INLINE void store_bytes(int8_t* p, Integers v, int n) {
@@ -185,11 +203,8 @@ INLINE void store_bytes(int8_t* p, Integers v, int n) {
   std::memcpy(p, &eight, n >= 8 ? 8 : n);
 }
 
-// Halves of bytes as numbers: 0 to 15, or where they are signed -8 to 7.
-INLINE Integers lower_halves(Integers bytes) {
-  const Integers halves = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
-  return kSignedValues ? _mm256_sub_epi8(halves, _mm256_set1_epi8(8)) : halves;
-}
+// Halves of bytes as numbers: 0 to 15.
+INLINE Integers lower_halves(Integers bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
 INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm256_srli_epi16(bytes, 4)); }
 
 INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {

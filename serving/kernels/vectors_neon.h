@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int kLanes = 8;
-constexpr bool kSignedValues = true, kHasMagnitudes = false;
+constexpr bool kSignedValues = true, kHasMagnitudes = false, kNarrowSums = false;
 
 struct Floats {
   float32x4_t low, high;
@@ -91,6 +91,7 @@ INLINE float sum_of(Floats v) {
   const float32x4_t four = vaddq_f32(v.low, v.high);
   return vpadds_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)));
 }
+INLINE int32_t sum_of(Integers v) { return vaddvq_s32(vaddq_s32(v.low, v.high)); }
 INLINE float max_of(Floats v) {
   const auto greater = [](float a, float b) { return a > b ? a : b; };
   const Floats four = max({v.low, v.low}, {v.high, v.high});
@@ -123,6 +124,10 @@ INLINE Floats load(const int8_t* p) {
   const int16x8_t words = vmovl_s8(vld1_s8(p));
   return to_floats({vmovl_s16(vget_low_s16(words)), vmovl_s16(vget_high_s16(words))});
 }
+INLINE Floats load(const uint16_t* p) {
+  const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(p));
+  return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
+}
 INLINE Floats load_first(const int8_t* p, int n) {
   if (n >= kLanes) return load(p);
   int8_t lanes[kLanes] = {};
@@ -141,7 +146,7 @@ INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {
 }
 
 // Add to each lane the products of its four bytes.
-INLINE int32x4_t add_products(int32x4_t sum, int32x4_t a, int32x4_t b) {
+INLINE int32x4_t dot4(int32x4_t sum, int32x4_t a, int32x4_t b) {
   const int8x16_t left = vreinterpretq_s8_s32(a), right = vreinterpretq_s8_s32(b);
 #if defined(__ARM_FEATURE_DOTPROD)
   return vdotq_s32(sum, left, right);
@@ -152,22 +157,18 @@ INLINE int32x4_t add_products(int32x4_t sum, int32x4_t a, int32x4_t b) {
 #endif
 }
 INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) {
-  return {add_products(sum.low, quantised.low, weights.low), add_products(sum.high, quantised.high, weights.high)};
+  return {dot4(sum.low, quantised.low, weights.low), dot4(sum.high, quantised.high, weights.high)};
 }
 INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 
-// Halves of bytes as numbers of -8 to 7.
-INLINE int32x4_t minus_eight(uint8x16_t halves) {
-  return vreinterpretq_s32_s8(vsubq_s8(vreinterpretq_s8_u8(halves), vdupq_n_s8(8)));
-}
+// Halves of bytes as numbers: 0 to 15.
 INLINE Integers lower_halves(Integers bytes) {
-  const uint8x16_t mask = vdupq_n_u8(15);
-  return {minus_eight(vandq_u8(vreinterpretq_u8_s32(bytes.low), mask)),
-          minus_eight(vandq_u8(vreinterpretq_u8_s32(bytes.high), mask))};
+  const int32x4_t mask = vreinterpretq_s32_u8(vdupq_n_u8(15));
+  return {vandq_s32(bytes.low, mask), vandq_s32(bytes.high, mask)};
 }
 INLINE Integers upper_halves(Integers bytes) {
-  return {minus_eight(vshrq_n_u8(vreinterpretq_u8_s32(bytes.low), 4)),
-          minus_eight(vshrq_n_u8(vreinterpretq_u8_s32(bytes.high), 4))};
+  const auto shift = [](int32x4_t v) { return vreinterpretq_s32_u8(vshrq_n_u8(vreinterpretq_u8_s32(v), 4)); };
+  return {shift(bytes.low), shift(bytes.high)};
 }
 
 }  // namespace
