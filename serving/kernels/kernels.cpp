@@ -12,8 +12,7 @@
 namespace {
 
 constexpr float kUnitScale = 1.0f / 127;  // the scale of a row whose absmax is 1
-// Of signed values the magnitudes are stored, too: to make them takes a ninth of a product's time.
-constexpr int kValueBytes = kSignedValues ? 2 : 1;
+constexpr int kValueBytes = kHasMagnitudes ? 2 : 1;
 
 // Quantised values are those of the graph's: round((x / absmax) / kUnitScale), halves to even. A multiplication finds the
 // same, unless the result is near a half.
