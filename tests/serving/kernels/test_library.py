@@ -339,7 +339,7 @@ def run_tests(loaded: Path, **environment: str) -> None:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=1500,  # under the sanitizers, on a machine with other work
+        timeout=1500,
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert " passed" in result.stdout
@@ -347,6 +347,7 @@ def run_tests(loaded: Path, **environment: str) -> None:
 
 @needs_kernels
 @pytest.mark.full
+@pytest.mark.timeout(1800)  # the tests of all operators, beside other work
 @pytest.mark.parametrize("name", ALL)
 def test_narrower_instruction_sets_have_the_same_bits(name: str, tmp_path: Path) -> None:
     if name == native_kernels().description:
@@ -359,6 +360,7 @@ def test_narrower_instruction_sets_have_the_same_bits(name: str, tmp_path: Path)
 
 @needs_kernels
 @pytest.mark.full
+@pytest.mark.timeout(1800)  # the tests of all operators, beside other work
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Addresses outside of arrays, and what C++ leaves undefined, where this processor computes."""
     compiler = shutil.which("g++")
