@@ -122,7 +122,8 @@ async def complete_for_users(
     url: str, bodies: Iterator[Body], num_users: int, num_each: int
 ) -> list[Completion]:
     """Run users who each send a number of requests one after another."""
-    async with _session() as session:
+    # llama.cpp's server closes connections without saying so.
+    async with _session(reuses_connections=False) as session:
 
         async def ask() -> list[Completion]:
             return [await complete(session, url, next(bodies)) for _ in range(num_each)]
@@ -137,9 +138,9 @@ def number_bodies(texts: list[str], make: Callable[[str], Body]) -> Iterator[Bod
         yield make(f"{texts[number % len(texts)].rstrip('.')} {number}.")
 
 
-def _session() -> aiohttp.ClientSession:
+def _session(reuses_connections: bool = True) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, force_close=not reuses_connections),
         timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
     )
 

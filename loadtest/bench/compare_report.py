@@ -150,14 +150,15 @@ class ComparisonReport:
         yield f"{about['processor']}; {versions}."
         yield f"Medians of {about['rounds']} rounds, in turns; the extremes in brackets.\n"
         yield f"```sh\n{about['command']}\n```\n"
-        yield from _table([_cells(row) for row in self.rows])
+        if self.rows:
+            yield from _table([_cells(row) for row in self.rows])
         for name, why in self.missing.items():
             yield f"\nSkipped: {name}: {why}"
 
 
 def _table(rows: Sequence[dict[str, str]]) -> Iterator[str]:
     """Yield the lines of a table, without the columns that are empty in all rows."""
-    columns = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
     for row in rows:
