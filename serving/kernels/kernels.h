@@ -39,7 +39,7 @@ struct PackedBlocks {
 // rows of the group, block] of -127 to 127, and [groups, blocks, rows of the group] their scales and what the zero
 // of the weights adds to a block's sum, negated.
 struct QuantisedBlocks {
-  int rows;
+  int64_t rows;
   const int8_t* values;
   const float* scales;
   const int32_t* offsets;
@@ -107,7 +107,7 @@ struct Kernels {
   void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax);
 
   // Compute the outputs of some tiles for quantised rows.
-  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
                    const float* absmaxes, float* outputs);
 
   // The same for layers in blocks.
@@ -138,7 +138,8 @@ struct Kernels {
   void (*attend_to_states)(const StatesAttention&);
 };
 
-extern const Kernels kAvx2, kAvxVnni, kAvx512Vnni, kAmx;
+extern const Kernels kAvx2, kAvxVnni, kAvx512Vnni, kAmx;  // of x86-64
+extern const Kernels kNeon, kNeonDotprod, kNeonI8mm;      // of aarch64
 
 // Return the kernels of the widest instruction set of this processor, or of a narrower one that the
 // environment variable ATTENDANT_KERNELS names; null if the processor has none of them.
