@@ -318,5 +318,5 @@ def _entry(candidate: Contender, turns: Sequence[Turn], scale: Scale) -> PeerEnt
         [amount / turn.seconds for amount, turn in zip(amounts, turns, strict=True)],
         [amount / turn.cpu_seconds for amount, turn in zip(amounts, turns, strict=True)],
         [turn.first_seconds for turn in turns if turn.first_seconds is not None],
-        [{"seconds": turn.seconds, "cpu_seconds": turn.cpu_seconds} for turn in turns],
+        raw=[{"seconds": turn.seconds, "cpu_seconds": turn.cpu_seconds} for turn in turns],
     )
