@@ -1,7 +1,6 @@
 // Attention of a few queries over the same keys and values; included by kernels.cpp for each instruction set.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -50,7 +49,7 @@ INLINE void prefetch(const Element* vectors, int count, int head_dim) {
   constexpr int kSecondCache = 2;
   if (vectors == nullptr) return;
   const char* const start = reinterpret_cast<const char*>(vectors);
-  for (size_t at = 0; at < count * head_dim * sizeof(Element); at += kCacheLine) {
+  for (size_t at = 0; at < size_t(count) * head_dim * sizeof(Element); at += kCacheLine) {
     __builtin_prefetch(start + at, 0, kSecondCache);
   }
 }
@@ -86,18 +85,18 @@ INLINE void score(const Floats (&queries)[Queries][kMostChunks], const Attention
   const Element* keys = head.keys;
   int j = 0;
   for (; j + 4 <= length; j += 4, keys += 4 * head_dim) {
-    prefetch(next_vectors(head.next_keys, j * head_dim), 4, head_dim);
+    prefetch(next_vectors(head.next_keys, int64_t(j) * head_dim), 4, head_dim);
     for (int q = 0; q < Queries; q++) {
       const Floats* const query = queries[q];
-      _mm_storeu_ps(head.scores + q * head.scores_stride + j,
-                    sums_of(dot(query, keys, layout), dot(query, keys + head_dim, layout),
-                            dot(query, keys + 2 * head_dim, layout), dot(query, keys + 3 * head_dim, layout)));
+      store_four(head.scores + q * head.scores_stride + j,
+                 sums_of(dot(query, keys, layout), dot(query, keys + head_dim, layout),
+                         dot(query, keys + 2 * head_dim, layout), dot(query, keys + 3 * head_dim, layout)));
     }
   }
   for (; j < length; j++, keys += head_dim) {
     for (int q = 0; q < Queries; q++) {
       const Floats sum = dot(queries[q], keys, layout);
-      head.scores[q * head.scores_stride + j] = _mm_cvtss_f32(sums_of(sum, zeros(), zeros(), zeros()));
+      head.scores[q * head.scores_stride + j] = first_of(sums_of(sum, zeros(), zeros(), zeros()));
     }
   }
 }
@@ -127,7 +126,7 @@ INLINE void multiply_pv(const AttentionHead<Element>& head, const Layout& layout
   }
   int j = 0;
   for (; j + 2 <= length; j += 2, values += 2 * head_dim) {
-    prefetch(next_vectors(head.next_values, j * head_dim), 2, head_dim);
+    prefetch(next_vectors(head.next_values, int64_t(j) * head_dim), 2, head_dim);
     for (int q = 0; q < Queries; q++) {
       const Floats first = all(weights[q * stride + j]), second = all(weights[q * stride + j + 1]);
       for (int c = 0; c < chunks; c++) even[q][c] = fma(first, layout.chunk(values, c), even[q][c]);
@@ -168,9 +167,9 @@ void attend_with(const AttentionHead<Element>& head, int head_dim) {
     const float* const bias = head.bias == nullptr ? nullptr : head.bias + q * head.bias_stride;
     if (head.cap != 0 || bias != nullptr) apply_cap_and_bias(scores, head.length, head.cap, bias);
     float largest = max_score(scores, head.length);
-    if (head.sinks != nullptr) largest = std::max(largest, head.sinks[q]);
+    if (head.sinks != nullptr && head.sinks[q] > largest) largest = head.sinks[q];
     totals[q] = exponentiate(scores, head.length, largest);
-    if (head.sinks != nullptr) totals[q] += std::exp(head.sinks[q] - largest);
+    if (head.sinks != nullptr) totals[q] += max_of(exponential(all(head.sinks[q] - largest)));
   }
   if (head.values == nullptr) return write_softmax(head, totals[0]);
   multiply_pv<Queries>(head, layout, pv);

@@ -45,14 +45,14 @@ constexpr float kMasked = -1e29f;  // added to a score, it leaves a weight of 0
 void leave_out_masked(AttentionHead<float>& head, int head_dim) {
   const auto is_masked = [&](int key) {
     for (int q = 0; q < head.queries; q++) {
-      if (head.bias[q * head.bias_stride + key] > kMasked) return false;
+      if (!(head.bias[q * head.bias_stride + key] <= kMasked)) return false;  // nor NaN
     }
     return true;
   };
   int first = 0, last = head.length;
   while (first < last && is_masked(first)) first++;
   while (first < last && is_masked(last - 1)) last--;
-  head.keys += first * head_dim, head.values += first * head_dim;
+  head.keys += int64_t(first) * head_dim, head.values += int64_t(first) * head_dim;
   head.bias += first, head.length = last - first;
 }
 
