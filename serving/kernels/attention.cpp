@@ -259,9 +259,9 @@ class SelfRun {
       const int64_t position = in.totals[range.row] - in.tokens + token;
       const int64_t offset = range.row * in.tokens + token;
       const float* const vector = in.qkv + offset * in.width + head * head_dim;
-      queries[i] = {vector, out + offset * query_dim + head * head_dim, int(first_key(position)), int(position + 1)};
-      queries[i].bias = in.bias_of(range.row, head, options.heads, token);
-      queries[i].sink = in.sinks ? in.sinks + head : nullptr;
+      queries[i] = {vector, out + offset * query_dim + head * head_dim, int(first_key(position)), int(position + 1),
+                    in.bias_of(range.row, head, options.heads, token), in.sinks ? in.sinks + head : nullptr,
+                    nullptr, nullptr};
       if (in.cos != nullptr) {
         rotate(vector, position, rotated + i * head_dim);
         queries[i].vector = rotated + i * head_dim;
@@ -333,9 +333,8 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_scale, 
       attention.number = int(std::min<int64_t>(kMostQueries, group - first));
       for (int q = 0; q < attention.number; q++) {
         const int64_t offset = (task * group + first + q) * head_dim;
-        queries[q] = {query_vectors + offset, out + offset, 0, lengths[task / options.kv_heads]};
-        queries[q].key_scale = key_scales ? key_scales + offset : nullptr;
-        queries[q].value_scale = value_scales ? value_scales + offset : nullptr;
+        queries[q] = {query_vectors + offset, out + offset, 0, lengths[task / options.kv_heads], nullptr, nullptr,
+                      key_scales ? key_scales + offset : nullptr, value_scales ? value_scales + offset : nullptr};
       }
       if (first + kMostQueries >= group && task + 1 < tasks) {
         attention.next_keys = attention.keys + source * head_dim;
@@ -376,7 +375,8 @@ void SourceWeights<Element>::compute(const Context& context) const {
 
   context.parallel(tasks, [&](size_t task) {
     const int64_t row = task / options.heads, head = task % options.heads;
-    const AttentionQuery weights{query.data<float>() + task * head_dim, out + task * source, 0, lengths[row]};
+    const AttentionQuery weights{query.data<float>() + task * head_dim, out + task * source, 0, lengths[row],
+                                 nullptr, nullptr, nullptr, nullptr};
     AttentionHead<Element> attention{};
     attention.keys = keys.data<Element>() + (row * options.kv_heads + head / group) * source * head_dim;
     attention.queries = &weights, attention.number = 1;

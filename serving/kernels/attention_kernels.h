@@ -88,7 +88,8 @@ struct GroupState {
   INLINE explicit GroupState(float* state) : maxima(state), totals(state + kLanes), values(state + 2 * kLanes) {}
   INLINE static int64_t floats(int head_dim) { return int64_t(kLanes) * (2 + padded(head_dim)); }
 
-  INLINE void clear(const QueryGroup& group, int head_dim) const {
+  // Start with the sinks, which are like keys without values.
+  INLINE void start(const QueryGroup& group, int head_dim) const {
     for (int q = 0; q < kLanes; q++) {
       const float* const sink = q < group.number ? group.queries[q].sink : nullptr;
       maxima[q] = sink ? *sink : kLowest, totals[q] = sink ? 1 : 0;
@@ -502,23 +503,29 @@ template <class Element>
 void attend(const AttentionHead<Element>& head, int head_dim) {
   if (head.number == 0) return;
   const QueryGroups<Element> all_groups(head, head_dim);
-  for (int i = 0; i < all_groups.number; i++) {
-    all_groups.state(i, head_dim).clear(all_groups.groups[i], head_dim);
-  }
   const GroupState of_block(all_groups.block_state);
+  bool has_started[kMostQueries / kLanes];
+  for (int i = 0; i < all_groups.number; i++) {
+    has_started[i] = head.queries[0].sink != nullptr;  // all queries have sinks, or none
+    if (has_started[i]) all_groups.state(i, head_dim).start(all_groups.groups[i], head_dim);
+  }
   for (int block = all_groups.first_block; block < all_groups.end_block; block++) {
     Following<Element> next{following(head.keys, block, all_groups.end_block, head.next_keys, head_dim),
                             following(head.values, block, all_groups.end_block, head.next_values, head_dim)};
     for (int i = 0; i < all_groups.number; i++) {
       const QueryGroup& group = all_groups.groups[i];
       if (group.keys(block).is_empty()) continue;
-      attend_to_block(group, head, block, head_dim, next, all_groups.scores, of_block);
-      merge(group, block, of_block, head_dim, all_groups.state(i, head_dim));
+      const GroupState state = all_groups.state(i, head_dim);
+      attend_to_block(group, head, block, head_dim, next, all_groups.scores, has_started[i] ? of_block : state);
+      if (has_started[i]) merge(group, block, of_block, head_dim, state);
+      has_started[i] = true;
       next = {};
     }
   }
   for (int i = 0; i < all_groups.number; i++) {
-    finish(all_groups.groups[i], all_groups.state(i, head_dim), head_dim);
+    const GroupState state = all_groups.state(i, head_dim);
+    if (!has_started[i]) state.start(all_groups.groups[i], head_dim);
+    finish(all_groups.groups[i], state, head_dim);
   }
 }
 
@@ -546,7 +553,7 @@ void merge_blocks(const AttentionHead<Element>& head, int head_dim, float* state
   for (int i = 0; i < all_groups.number; i++) {
     const QueryGroup& group = all_groups.groups[i];
     const GroupState state = all_groups.state(i, head_dim);
-    state.clear(group, head_dim);
+    state.start(group, head_dim);
     for (int block = all_groups.first_block; block < all_groups.end_block; block++) {
       if (group.keys(block).is_empty()) continue;
       merge(group, block, all_groups.block_state_of(states, block, i, head_dim), head_dim, state);

@@ -29,15 +29,26 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   layer.outputs = int(shape[0]);
   layer.blocks = int(shape[1]);
   layer.tiles = (layer.outputs + kBlockTile - 1) / kBlockTile;
-  pack(weights.data<uint8_t>(), scale.data<float>());
-  if (bias) {
-    float* const biases = add_zeros<float>(memory, size_t(layer.tiles) * kBlockTile);
-    std::copy_n(bias.data<float>(), layer.outputs, biases);
-    layer.bias = biases;
-  }
+  const auto* const quantised = weights.data<uint8_t>();
+  const auto* const scales = scale.data<float>();
+  const float* const biases = bias ? bias.data<float>() : nullptr;
+  WeightsKey key(kName);
+  key.add(shape.data(), shape.size());
+  key.add(&layer.inputs, 1);
+  key.add(quantised, count(shape));
+  key.add(scales, shape[0] * shape[1]);
+  key.add(biases, shape[0]);
+  packed = share_packed<PackedBlocks>(key, [&](Packed<PackedBlocks>& created) {
+    created.layer = layer;
+    pack(quantised, scales, biases, created);
+  });
+  layer = packed->layer;
 }
 
-void BlockQuantizedLinear::pack(const uint8_t* quantised, const float* scale) {
+void BlockQuantizedLinear::pack(const uint8_t* quantised, const float* scale, const float* bias,
+                                Packed<PackedBlocks>& created) const {
+  PackedBlocks& layer = created.layer;
+  Blocks& memory = created.memory;
   const size_t columns = size_t(layer.tiles) * layer.blocks * kBlockTile;
   const int bytes = kBlockInputs * layer.bits / 8;
   uint8_t* const weights = add_zeros<uint8_t>(memory, columns * bytes);
@@ -61,6 +72,11 @@ void BlockQuantizedLinear::pack(const uint8_t* quantised, const float* scale) {
   }
   layer.weights = weights;
   layer.scales = scales;
+  if (bias != nullptr) {
+    float* const biases = add_zeros<float>(memory, size_t(layer.tiles) * kBlockTile);
+    std::copy_n(bias, layer.outputs, biases);
+    layer.bias = biases;
+  }
 }
 
 void BlockQuantizedLinear::compute(const Context& context) const {

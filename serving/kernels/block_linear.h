@@ -4,6 +4,7 @@
 #include "kernels.h"
 #include "memory.h"
 #include "operator.h"
+#include "packed_weights.h"
 
 class BlockQuantizedLinear {
  public:
@@ -15,10 +16,11 @@ class BlockQuantizedLinear {
   void compute(const Context& context) const;
 
  private:
-  void pack(const uint8_t* quantised, const float* scale);
+  void pack(const uint8_t* quantised, const float* scale, const float* bias,
+            Packed<PackedBlocks>& created) const;
   QuantisedBlocks quantise_rows(const float* x, int rows) const;
 
   const Kernels& kernels = *kernels_of_processor();
-  PackedBlocks layer;
-  Blocks memory;
+  PackedPointer<PackedBlocks> packed;
+  PackedBlocks layer;  // a copy of the shared one
 };

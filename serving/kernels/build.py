@@ -28,17 +28,9 @@ from serving.kernels.library import LIBRARY, key_path, problem_path
 FOLDER = Path(__file__).parent
 # Without contraction a multiplication and an addition round as ONNX Runtime's operators do.
 FLAGS = "-std=c++17 -O3 -fPIC -ffp-contract=off -fvisibility=hidden -Wall -Wextra"
+KERNELS_SOURCE = "kernels"  # compiled once for each instruction set
 # The operators, and the choice of kernels by the processor (cpu.cpp), run on every processor.
-SOURCES = (
-    "attention",
-    "recurrent",
-    "library",
-    "linear",
-    "block_linear",
-    "encoder",
-    "choice",
-    "cpu",
-)
+SOURCES = sorted(path.stem for path in FOLDER.glob("*.cpp") if path.stem != KERNELS_SOURCE)
 
 
 @dataclass(frozen=True)
@@ -214,7 +206,7 @@ def _key(compiler: Iterable[str], flags: Iterable[str], names: Iterable[str]) ->
     state.update(repr([(name, INSTRUCTION_SETS[name]) for name in names]).encode())
     # A library that was linked to a newer C library is not loaded with an older one.
     state.update(repr(os.confstr("CS_GNU_LIBC_VERSION")).encode())
-    for path in sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")]):
+    for path in sorted([*FOLDER.rglob("*.cpp"), *FOLDER.rglob("*.h")]):
         state.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return state.hexdigest()
 
@@ -245,7 +237,7 @@ def _compile(
     """
     tables = ",".join(f"&{INSTRUCTION_SETS[name].table}" for name in names)
     units = [
-        ("kernels", name, f'{chosen.flags} -DKERNELS={chosen.table} -DKERNELS_NAME="{name}"')
+        (KERNELS_SOURCE, name, f'{chosen.flags} -DKERNELS={chosen.table} -DKERNELS_NAME="{name}"')
         for name, chosen in ((name, INSTRUCTION_SETS[name]) for name in names)
     ]
     units += [(name, name, f"-DKERNELS_TABLES={tables}") for name in SOURCES]

@@ -94,7 +94,7 @@ void EncoderAttention::compute(const Context& context) const {
     for (int64_t i = 0; i < number; i++) {
       const int64_t head = task.kv_head * group + (task.first + i) / length, token = (task.first + i) % length;
       float* const out = output + (in.starts[task.row] + token) * dim + head * head_dim;
-      queries[i] = {tokens + token * in.width + head * head_dim, out, 0, int(length)};
+      queries[i] = {tokens + token * in.width + head * head_dim, out, 0, int(length), nullptr, nullptr, nullptr, nullptr};
       if (bias) {
         const int64_t map = (biases[0] == 1 ? 0 : task.row) * biases[1] + (biases[1] == 1 ? 0 : head);
         queries[i].bias = bias + (map * biases[2] + token) * biases[3];

@@ -72,15 +72,16 @@ INLINE Integers all_of(const uint8_t* four) {
   return all_integers(bytes);
 }
 
-constexpr int kVectors = kLanes == 16 ? 4 : 2;  // of channels at once
-constexpr int kBlock = kVectors * kLanes;
+constexpr int kVectors = kLanes == 16 ? 4 : 2;  // of a tile's channels, whose sums fit the registers
+constexpr int kTile = kVectors * kLanes;
 
-// Multiply `Rows` rows by `kBlock` channels. Few rows have two sums each, of even and of odd steps,
-// to hide the latency of the instruction.
-template <int Rows>
-void multiply_block(const PackedLinear& layer, const int8_t* weights, int channel, const uint8_t* quantised,
-                    const float* absmaxes, float* out) {
+// Multiply `Rows` rows by the channels of a tile. Few rows have two sums each, of even and of odd
+// steps, to hide the latency of the instruction. The first rows fetch the weights that follow into the cache.
+template <int Rows, bool AreFirst>
+void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised, const float* absmaxes, float* out) {
   constexpr int kSums = Rows <= 2 ? 2 : 1;
+  const int channel = tile * kTile;
+  const int8_t* weights = layer.weights + size_t(channel) * layer.padded_inputs;
   const size_t stride = size_t(layer.padded_inputs) * kValueBytes;
   Integers sums[kSums][Rows][kVectors];
   for (int v = 0; v < kVectors; v++) {
@@ -93,7 +94,7 @@ void multiply_block(const PackedLinear& layer, const int8_t* weights, int channe
       Integers columns[kVectors];
       for (int v = 0; v < kVectors; v++) {
         columns[v] = load_bytes(weights + v * kLanes * 4);
-        if (v * kLanes % 16 == 0) __builtin_prefetch(weights + 4096 + v * kLanes * 4);  // each line once
+        if (AreFirst && v * kLanes % 16 == 0) __builtin_prefetch(weights + 4096 + v * kLanes * 4);  // each line once
       }
       weights += kTile * 4;
 #pragma GCC unroll 8
@@ -116,19 +117,10 @@ void multiply_block(const PackedLinear& layer, const int8_t* weights, int channe
   }
 }
 
-template <int Rows>
-void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised, const float* absmaxes, float* out) {
-  const int8_t* weights = layer.weights + size_t(tile) * layer.padded_inputs * kTile;
-  for (int block = 0; block < kTile; block += kBlock) {
-    const int channel = tile * kTile + block;
-    if (channel < layer.outputs) {
-      multiply_block<Rows>(layer, weights + block * 4, channel, quantised, absmaxes, out);
-    }
-  }
-}
-
 using MultiplyTile = void (*)(const PackedLinear&, int, const uint8_t*, const float*, float*);
-constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1>, multiply_tile<2>, multiply_tile<3>, multiply_tile<4>};
+template <bool AreFirst>
+constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1, AreFirst>, multiply_tile<2, AreFirst>,
+                                          multiply_tile<3, AreFirst>, multiply_tile<4, AreFirst>};
 constexpr int kMostRows = 4;  // at once; six need more registers and are slower
 
 #if defined(__AMX_INT8__)
@@ -217,8 +209,9 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int
   for (int tile = first_tile; tile < last_tile; tile++) {
     for (int row = 0; row < rows;) {
       const int parts = (rows - row + kMostRows - 1) / kMostRows, num_rows = (rows - row + parts - 1) / parts;
-      kMultiplyTile[num_rows - 1](layer, tile, quantised + size_t(row) * layer.padded_inputs * kValueBytes, absmaxes + row,
-                              outputs + size_t(row) * layer.outputs);
+      const auto multiply_rows = (row == 0 ? kMultiplyTile<true> : kMultiplyTile<false>)[num_rows - 1];
+      multiply_rows(layer, tile, quantised + size_t(row) * layer.padded_inputs * kValueBytes, absmaxes + row,
+                    outputs + size_t(row) * layer.outputs);
       row += num_rows;
     }
   }
@@ -227,28 +220,10 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int
 }  // namespace
 
 extern const Kernels KERNELS{
-    KERNELS_NAME,
-    kSignedValues,
-    kInputsMultiple,
-    kRowsMultiple,
-    kValueBytes,
-    quantise,
-    multiply,
-    quantise_blocks,
-    multiply_blocks,
-    quantise_channels,
-    attend<float>,
-    attend<int8_t>,
-    attend_to_blocks<float>,
-    merge_blocks<float>,
-    attention_weights<float>,
-    attention_weights<int8_t>,
-    rotate,
-    choose,
-    gru_cell,
-    gru_reset,
-    gru_update,
-    lstm_cell,
-    ssru_cell,
-    attend_to_states,
+    KERNELS_NAME,    kSignedValues,     kTile,           kInputsMultiple, kRowsMultiple,  kValueBytes,
+    quantise,        multiply,          quantise_blocks, multiply_blocks, quantise_channels,
+    attend<float>,   attend<int8_t>,    attend_to_blocks<float>,          merge_blocks<float>,
+    attention_weights<float>,           attention_weights<int8_t>,
+    rotate,          choose,            gru_cell,        gru_reset,       gru_update,
+    lstm_cell,       ssru_cell,         attend_to_states,
 };

@@ -4,15 +4,14 @@
 #include <cstdint>
 
 constexpr int kMostHeadDim = 256;
-constexpr int kTile = 64;  // output channels whose weights are stored together
 
-// An int8 linear layer. Weights are packed by tiles: for each four inputs, four bytes of each of
-// the tile's channels, so that one instruction multiplies four inputs by one channel.
+// An int8 linear layer. Weights are packed by tiles of Kernels::tile_channels: for each four inputs,
+// four bytes of each of the tile's channels, so that one instruction multiplies four inputs by one channel.
 struct PackedLinear {
   int inputs = 0, outputs = 0;
   int padded_inputs = 0;              // a multiple of Kernels::inputs_multiple; the padding is zero
   int tiles = 0;
-  const int8_t* weights = nullptr;    // [tiles, padded_inputs / 4, kTile, 4]
+  const int8_t* weights = nullptr;    // [tiles, padded_inputs / 4, tile_channels, 4]
   const int32_t* offsets = nullptr;   // what unsigned inputs add to the sums, negated
   const float* scales = nullptr;      // of a channel, times 1/127
   const float* bias = nullptr;
@@ -49,10 +48,10 @@ struct AttentionQuery {
   const float* vector;                 // [head_dim]
   float* out;                          // [head_dim]
   int first, end;                      // the range of keys that it attends to
-  const float* bias = nullptr;         // [at least end], added to the scores
-  const float* sink = nullptr;         // a score that has neither key nor value
-  const float* key_scale = nullptr;    // [head_dim], of int8 keys and values: the scales of channels
-  const float* value_scale = nullptr;
+  const float* bias;                   // [at least end], added to the scores; null: none
+  const float* sink;                   // a score that has neither key nor value; null: none
+  const float* key_scale;              // [head_dim], of int8 keys and values: the scales of channels
+  const float* value_scale;
 };
 
 // Queries over the keys and values [length, head_dim] that they share.
@@ -94,6 +93,7 @@ struct StatesAttention {
 struct Kernels {
   const char* name;
   bool has_signed_values;  // quantised values are -127..127, otherwise 1..255
+  int tile_channels;       // of an int8 linear layer, whose weights are stored together
   int inputs_multiple;     // of a row of quantised values and of packed weights
   int rows_multiple;       // quantised rows that must be readable
   int value_bytes;         // of an input: 2 where a row's magnitudes follow its quantised values

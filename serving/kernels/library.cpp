@@ -22,7 +22,7 @@ constexpr const char* kDomain = "attendant";
 void add_operators(OrtSessionOptions* options) {
   static OrtCustomOpDomain* const domain = [] {
     OrtCustomOpDomain* created = nullptr;
-    require(!failed(call(Entry::CreateCustomOpDomain, kDomain, &created)), "no domain of operators can be made");
+    check(g_api->CreateCustomOpDomain(kDomain, &created));
     for (const OrtCustomOp* op :
          {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention>(),
           description<CrossAttention>(), description<Int8CrossAttention>(), description<CrossAttentionWeights>(),
@@ -30,11 +30,11 @@ void add_operators(OrtSessionOptions* options) {
           description<QuantizeMemory>(), description<TokenChoice>(),
           description<GruCell>(), description<GruReset>(), description<GruUpdate>(), description<LstmCell>(),
           description<SsruCell>(), description<AdditiveAttention>(), description<DotAttention>()}) {
-      require(!failed(call(Entry::CustomOpDomain_Add, created, op)), "an operator cannot be added");
+      check(g_api->CustomOpDomain_Add(created, op));
     }
     return created;
   }();
-  require(!failed(call(Entry::AddCustomOpDomain, options, domain)), "the operators cannot be registered");
+  check(g_api->AddCustomOpDomain(options, domain));
 }
 
 }  // namespace
@@ -47,10 +47,15 @@ extern "C" {
   return kernels == nullptr ? nullptr : kernels->name;
 }
 
+// Return the version of ONNX Runtime's C interface that is needed: ONNX Runtime 1.N has version N.
+[[gnu::visibility("default")]] uint32_t attendant_api_version() { return ORT_API_VERSION; }
+
 // Called by ONNX Runtime's SessionOptions.register_custom_ops_library.
 [[gnu::visibility("default")]] OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
-  g_api = base->GetApi(kApiVersion);
-  if (g_api == nullptr) return nullptr;  // a version without these functions: nothing is registered
+  static const OrtApi* const api = g_api = base->GetApi(ORT_API_VERSION);  // once: sessions are opened by several threads
+  if (api == nullptr) {  // the first version is one that all have
+    return base->GetApi(1)->CreateStatus(ORT_NOT_IMPLEMENTED, "Attendant's kernels need a newer ONNX Runtime");
+  }
   return as_status([&] {
     require(kernels_of_processor() != nullptr, "the processor has no instructions for these operators");
     add_operators(options);

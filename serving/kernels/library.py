@@ -7,6 +7,7 @@ set than the widest of the processor: "avx512_vnni", "avx_vnni" or "avx2".
 
 import ctypes
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = Path(__file__).with_name("attendant_kernels.so")
-# The functions and structures in abi.h were checked with these versions of ONNX Runtime.
-TESTED_VERSIONS = ("1.31",)
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,26 @@ def load_kernels(library: Path) -> NativeKernels:
         return NativeKernels(None, "off, because ATTENDANT_KERNELS says so")
     if not library.is_file():
         return NativeKernels(None, f"none, because they were not built: {_build_problem(library)}")
-    installed = onnxruntime_version()
-    if not installed.startswith(tuple(f"{tested}." for tested in TESTED_VERSIONS)):
-        return NativeKernels(None, f"none for ONNX Runtime {installed}")
     try:
-        instruction_set = ctypes.CDLL(str(library)).attendant_kernels
+        loaded = ctypes.CDLL(str(library))
+        instruction_set, api_version = loaded.attendant_kernels, loaded.attendant_api_version
     except (OSError, AttributeError) as error:
         return NativeKernels(None, f"none, because {library.name} cannot be loaded: {error}")
+    # ONNX Runtime 1.N has versions 1 to N of its C interface.
+    if not _is_at_least(installed := onnxruntime_version(), (1, api_version())):
+        return NativeKernels(None, f"none for ONNX Runtime {installed}")
     instruction_set.restype = ctypes.c_char_p
     if (name := instruction_set()) is None:
         return NativeKernels(None, f"none for {_wanted_instructions()}")
     return NativeKernels(library, name.decode())
+
+
+def _is_at_least(version: str, needed: tuple[int, int]) -> bool:
+    """Return whether a version such as "1.31.1" has at least these first two numbers. Without
+    ONNX Runtime the version is "", and too old.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= needed
 
 
 def why_missing() -> str | None:

@@ -32,23 +32,37 @@ QuantizedLinear::QuantizedLinear(const Info& info) {
   require(shape.size() == 2 && shape[0] > 0 && shape[1] > 0, "QuantizedLinear: weight must be [inputs, outputs]");
   require(scale.shape() == Shape{shape[1]}, "QuantizedLinear: scale must be [outputs]");
   require(!bias || bias.shape() == Shape{shape[1]}, "QuantizedLinear: bias must be [outputs]");
-  layer.inputs = int(shape[0]);
-  layer.outputs = int(shape[1]);
-  layer.padded_inputs = round_up(layer.inputs, kernels.inputs_multiple);
-  layer.tiles = (layer.outputs + kTile - 1) / kTile;
-  pack(weight.data<int8_t>(), scale.data<float>(), bias ? bias.data<float>() : nullptr);
+  const auto* const weights = weight.data<int8_t>();
+  const auto* const scales = scale.data<float>();
+  const float* const biases = bias ? bias.data<float>() : nullptr;
+  WeightsKey key(kName);
+  key.add(shape.data(), shape.size());
+  key.add(weights, count(shape));
+  key.add(scales, shape[1]);
+  key.add(biases, shape[1]);
+  packed = share_packed<PackedLinear>(key, [&](Packed<PackedLinear>& created) {
+    created.layer.inputs = int(shape[0]);
+    created.layer.outputs = int(shape[1]);
+    pack(weights, scales, biases, created);
+  });
+  layer = packed->layer;
 }
 
-void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float* bias) {
-  const size_t channels = size_t(layer.tiles) * kTile;
+void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float* bias,
+                           Packed<PackedLinear>& created) const {
+  PackedLinear& layer = created.layer;
+  Blocks& memory = created.memory;
+  layer.padded_inputs = round_up(layer.inputs, kernels.inputs_multiple);
+  layer.tiles = (layer.outputs + kernels.tile_channels - 1) / kernels.tile_channels;
+  const size_t tile_channels = kernels.tile_channels, channels = layer.tiles * tile_channels;
   int8_t* const weights = add_zeros<int8_t>(memory, channels * layer.padded_inputs);
   int32_t* const offsets = add_zeros<int32_t>(memory, channels);
   float* const scales = add_zeros<float>(memory, channels);
   for (int k = 0; k < layer.inputs; k++) {
     for (int n = 0; n < layer.outputs; n++) {
       const int8_t value = weight[size_t(k) * layer.outputs + n];
-      const size_t tile = n / kTile, channel = n % kTile;
-      weights[(tile * layer.padded_inputs + k / 4 * 4) * kTile + channel * 4 + k % 4] = value;
+      const size_t tile = n / tile_channels, channel = n % tile_channels;
+      weights[(tile * layer.padded_inputs + k / 4 * 4) * tile_channels + channel * 4 + k % 4] = value;
       if (!kernels.has_signed_values) offsets[n] -= 128 * value;
     }
   }

@@ -4,6 +4,7 @@
 #include "kernels.h"
 #include "memory.h"
 #include "operator.h"
+#include "packed_weights.h"
 
 class QuantizedLinear {
  public:
@@ -15,10 +16,11 @@ class QuantizedLinear {
   void compute(const Context& context) const;
 
  protected:
-  void pack(const int8_t* weight, const float* scale, const float* bias);
+  void pack(const int8_t* weight, const float* scale, const float* bias,
+            Packed<PackedLinear>& created) const;
   void multiply(const Context& context, const float* x, int rows, float* out) const;
 
   const Kernels& kernels = *kernels_of_processor();
-  PackedLinear layer;
-  Blocks memory;
+  PackedPointer<PackedLinear> packed;
+  PackedLinear layer;  // a copy of the shared one
 };

@@ -1,37 +1,70 @@
 // Base of the operators: typed access to inputs, outputs, attributes and threads.
 //
 // An operator is a class with `create`, `compute`, a name and the types of its inputs and outputs,
-// made known to ONNX Runtime by `register_operator`. Errors are thrown as `Error` and become a
-// status of ONNX Runtime, which the caller sees as an exception of Python.
+// which `description` describes to ONNX Runtime. Errors are thrown as `Error` and become a status of
+// ONNX Runtime, which the caller sees as an exception of Python.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <exception>
-#include <initializer_list>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include "abi.h"
-
-struct Error {
-  const char* text;
-};
-
-inline void require(bool holds, const char* text) {
-  if (!holds) throw Error{text};
-}
+#include "onnxruntime/onnxruntime_c_api.h"
 
 extern const OrtApi* g_api;  // set once, when the library is registered
 
-template <class Result = OrtStatus*, class... Arguments>
-Result call(Entry entry, Arguments... arguments) {
-  return reinterpret_cast<Result (*)(Arguments...)>(g_api->entry[size_t(entry)])(arguments...);
+// An error of an operator: a status of ONNX Runtime.
+class Error {
+ public:
+  explicit Error(OrtStatus* status) : status_(status) {}
+  explicit Error(const char* text) : status_(g_api->CreateStatus(ORT_INVALID_ARGUMENT, text)) {}
+  Error(Error&& other) noexcept : status_(other.release()) {}
+  ~Error() {
+    if (status_ != nullptr) g_api->ReleaseStatus(status_);
+  }
+
+  // Give up the status to a caller, who has to release it.
+  OrtStatus* release() noexcept { return std::exchange(status_, nullptr); }
+
+ private:
+  OrtStatus* status_;
+};
+
+inline void require(bool holds, const char* text) {
+  if (!holds) throw Error(text);
 }
 
-// Release a status, and return whether it is an error.
-inline bool failed(OrtStatus* status) {
-  if (status != nullptr) call<void>(Entry::ReleaseStatus, status);
-  return status != nullptr;
+// Throw the status of a call of ONNX Runtime's interface if it is an error.
+inline void check(OrtStatus* status) {
+  if (status != nullptr) throw Error(status);
 }
+
+// Run a function that may throw; return the error as a status, else null.
+template <class Work>
+OrtStatus* as_status(const Work& work) noexcept {
+  try {
+    work();
+    return nullptr;
+  } catch (Error& error) {
+    return error.release();
+  } catch (const std::exception& error) {  // such as std::bad_alloc
+    return g_api->CreateStatus(ORT_FAIL, error.what());
+  } catch (...) {
+    return g_api->CreateStatus(ORT_FAIL, "an operator failed");
+  }
+}
+
+constexpr ONNXTensorElementDataType kFloat = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+constexpr ONNXTensorElementDataType kUint8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
+constexpr ONNXTensorElementDataType kInt8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
+constexpr ONNXTensorElementDataType kInt32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
+constexpr ONNXTensorElementDataType kInt64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+constexpr ONNXTensorElementDataType kBool = ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL;
+constexpr OrtCustomOpInputOutputCharacteristic kRequired = INPUT_OUTPUT_REQUIRED;
+constexpr OrtCustomOpInputOutputCharacteristic kOptional = INPUT_OUTPUT_OPTIONAL;
 
 using Shape = std::vector<int64_t>;
 
@@ -51,18 +84,19 @@ class Tensor {
   template <class T>
   T* data() const {
     void* pointer = nullptr;
-    if (value_ != nullptr) require(!failed(call(Entry::GetTensorMutableData, value_, &pointer)), "no tensor");
+    if (value_ != nullptr) check(g_api->GetTensorMutableData(value_, &pointer));
     return static_cast<T*>(pointer);
   }
 
   Shape shape() const {
-    OrtShape* info = nullptr;
-    require(!failed(call(Entry::GetTensorTypeAndShape, static_cast<const OrtValue*>(value_), &info)), "no shape");
+    OrtTensorTypeAndShapeInfo* created = nullptr;
+    check(g_api->GetTensorTypeAndShape(value_, &created));
+    const std::unique_ptr<OrtTensorTypeAndShapeInfo, decltype(g_api->ReleaseTensorTypeAndShapeInfo)> info(
+        created, g_api->ReleaseTensorTypeAndShapeInfo);
     size_t rank = 0;
-    call(Entry::GetDimensionsCount, static_cast<const OrtShape*>(info), &rank);
+    check(g_api->GetDimensionsCount(info.get(), &rank));
     Shape shape(rank);
-    call(Entry::GetDimensions, static_cast<const OrtShape*>(info), shape.data(), rank);
-    call<void>(Entry::ReleaseTensorTypeAndShapeInfo, info);
+    check(g_api->GetDimensions(info.get(), shape.data(), rank));
     return shape;
   }
 
@@ -77,23 +111,31 @@ class Info {
 
   // Return an input that is an initializer; a null tensor if it is not given or computed.
   Tensor constant(size_t index) const {
+    size_t number = 0;
+    check(g_api->KernelInfo_GetInputCount(info_, &number));
     int is_constant = 0;
     const OrtValue* value = nullptr;
-    if (failed(call(Entry::KernelInfoGetConstantInput_tensor, info_, index, &is_constant, &value))) value = nullptr;
+    if (index < number) check(g_api->KernelInfoGetConstantInput_tensor(info_, index, &is_constant, &value));
     return Tensor(is_constant ? value : nullptr);
   }
 
   int64_t integer(const char* name, int64_t otherwise) const {
-    int64_t value = otherwise;
-    return failed(call(Entry::KernelInfoGetAttribute_int64, info_, name, &value)) ? otherwise : value;
+    int64_t value = 0;
+    return has_attribute(g_api->KernelInfoGetAttribute_int64(info_, name, &value)) ? value : otherwise;
   }
 
   float number(const char* name, float otherwise) const {
-    float value = otherwise;
-    return failed(call(Entry::KernelInfoGetAttribute_float, info_, name, &value)) ? otherwise : value;
+    float value = 0;
+    return has_attribute(g_api->KernelInfoGetAttribute_float(info_, name, &value)) ? value : otherwise;
   }
 
  private:
+  // The interface has no code of its own for an attribute that is not there.
+  static bool has_attribute(OrtStatus* status) {
+    if (status != nullptr) g_api->ReleaseStatus(status);
+    return status == nullptr;
+  }
+
   const OrtKernelInfo* info_;
 };
 
@@ -102,56 +144,52 @@ class Context {
  public:
   explicit Context(OrtKernelContext* context) : context_(context) {}
 
+  // Return an input; a null tensor if it is optional and not given.
   Tensor input(size_t index) const {
     size_t number = 0;
-    call(Entry::KernelContext_GetInputCount, static_cast<const OrtKernelContext*>(context_), &number);
+    check(g_api->KernelContext_GetInputCount(context_, &number));
     const OrtValue* value = nullptr;
-    if (index < number) {
-      require(!failed(call(Entry::KernelContext_GetInput, static_cast<const OrtKernelContext*>(context_), index, &value)),
-              "no input");
-    }
+    if (index < number) check(g_api->KernelContext_GetInput(context_, index, &value));
     return Tensor(value);
   }
 
   // Allocate an output.
   Tensor output(size_t index, const Shape& shape) const {
     OrtValue* value = nullptr;
-    require(!failed(call(Entry::KernelContext_GetOutput, context_, index, shape.data(), shape.size(), &value)),
-            "an output cannot be allocated");
+    check(g_api->KernelContext_GetOutput(context_, index, shape.data(), shape.size(), &value));
     return Tensor(value);
   }
 
-  // Call work(0), ..., work(number - 1) on the threads of the session.
+  // Call work(0), ..., work(number - 1) on the threads of the session. An exception of one of them is
+  // thrown when all have ended: on the way there are frames of ONNX Runtime that must not see it.
   template <class Work>
   void parallel(size_t number, const Work& work) const {
     if (number == 1) return work(size_t(0));
-    void (*run)(void*, size_t) = [](void* pointer, size_t index) { (*static_cast<const Work*>(pointer))(index); };
-    require(!failed(call(Entry::KernelContext_ParallelFor, static_cast<const OrtKernelContext*>(context_), run, number,
-                         size_t(0), const_cast<void*>(static_cast<const void*>(&work)))),
-            "no threads");
+    Tasks<Work> tasks{work};
+    check(g_api->KernelContext_ParallelFor(context_, Tasks<Work>::run, number, 0, &tasks));
+    check(tasks.first_error);
   }
 
  private:
+  template <class Work>
+  struct Tasks {
+    const Work& work;
+    std::atomic<OrtStatus*> first_error{nullptr};
+
+    static void run(void* pointer, size_t index) {
+      auto& tasks = *static_cast<Tasks*>(pointer);
+      OrtStatus* const error = as_status([&] { tasks.work(index); });
+      OrtStatus* none = nullptr;
+      if (error != nullptr && !tasks.first_error.compare_exchange_strong(none, error)) g_api->ReleaseStatus(error);
+    }
+  };
+
   OrtKernelContext* context_;
 };
 
-// Run a function that may throw; return the error as a status, else null.
-template <class Work>
-OrtStatus* as_status(const Work& work) {
-  constexpr int kInvalidArgument = 2;
-  try {
-    work();
-    return nullptr;
-  } catch (const Error& error) {
-    return call(Entry::CreateStatus, kInvalidArgument, error.text);
-  } catch (const std::exception& error) {
-    return call(Entry::CreateStatus, kInvalidArgument, error.what());
-  }
-}
-
 struct Port {
-  ElementType type;
-  Presence presence = kRequired;
+  ONNXTensorElementDataType type;
+  OrtCustomOpInputOutputCharacteristic presence = kRequired;
 };
 
 // The description of an operator class for ONNX Runtime. A class has `kName`, `kInputs`, `kOutputs`,
@@ -160,7 +198,7 @@ template <class Operator>
 const OrtCustomOp* description() {
   static const OrtCustomOp op = [] {
     OrtCustomOp op{};
-    op.version = kApiVersion;
+    op.version = ORT_API_VERSION;
     op.GetName = [](const OrtCustomOp*) { return Operator::kName; };
     op.GetExecutionProviderType = [](const OrtCustomOp*) -> const char* { return "CPUExecutionProvider"; };
     op.GetInputTypeCount = [](const OrtCustomOp*) { return std::size(Operator::kInputs); };
@@ -169,7 +207,7 @@ const OrtCustomOp* description() {
     op.GetOutputTypeCount = [](const OrtCustomOp*) { return std::size(Operator::kOutputs); };
     op.GetOutputType = [](const OrtCustomOp*, size_t i) { return Operator::kOutputs[i].type; };
     op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t i) { return Operator::kOutputs[i].presence; };
-    op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };
+    op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return OrtMemTypeDefault; };
     op.GetVariadicInputMinArity = op.GetVariadicOutputMinArity = [](const OrtCustomOp*) { return 1; };
     op.GetVariadicInputHomogeneity = op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
     op.GetStartVersion = [](const OrtCustomOp*) { return 1; };

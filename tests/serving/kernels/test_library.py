@@ -26,8 +26,10 @@ from serving.kernels.library import (
 needs_kernels = pytest.mark.skipif(
     native_kernels().path is None, reason=f"native kernels: {native_kernels().description}"
 )
-NAMES = ("linear", "attention", "attention_options", "choice", "recurrent")
-TESTS = [str(Path(__file__).with_name(f"test_{name}.py")) for name in NAMES]
+# All tests of kernels, which is what other libraries are tested with.
+TESTS = sorted(
+    str(path) for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)
+)
 
 
 def test_the_kernels_are_used_on_this_machine() -> None:
@@ -83,9 +85,41 @@ def test_a_library_of_something_else_is_left_out(tmp_path: Path) -> None:
 
 
 @needs_kernels
-def test_an_untested_onnx_runtime_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "onnxruntime_version", lambda: "1.99.0")
-    assert load_kernels(LIBRARY) == NativeKernels(None, "none for ONNX Runtime 1.99.0")
+@pytest.mark.parametrize(
+    ("version", "is_enough"),
+    [("1.20.1", False), ("1.21.0", True), ("1.99.0.dev20261129", True), ("2.0.0", True)],
+)
+def test_an_older_onnx_runtime_runs_without_kernels(
+    version: str, is_enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "onnxruntime_version", lambda: version)
+    kernels = load_kernels(LIBRARY)
+    if is_enough:
+        assert kernels == native_kernels()
+    else:
+        assert kernels == NativeKernels(None, f"none for ONNX Runtime {version}")
+
+
+@needs_kernels
+def test_an_onnx_runtime_without_the_interface_gets_an_error() -> None:
+    """The library is registered by an ONNX Runtime with version 1 of its C interface alone."""
+    code = (
+        "import ctypes, sys\n"
+        "Create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)\n"
+        "create = Create(lambda code, text: print(code, text.decode()) or 99)\n"
+        "api = (ctypes.c_void_p * 1)(ctypes.cast(create, ctypes.c_void_p))\n"
+        "Get = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)\n"
+        "get = Get(lambda version: ctypes.addressof(api) if version == 1 else None)\n"
+        "base = (ctypes.c_void_p * 2)(ctypes.cast(get, ctypes.c_void_p))\n"
+        "register = ctypes.CDLL(sys.argv[1]).RegisterCustomOps\n"
+        "register.restype = ctypes.c_void_p\n"
+        "print(register(None, base))\n"
+    )
+    command = [sys.executable, "-c", code, str(LIBRARY)]
+    printed = subprocess.check_output(command, text=True, timeout=60)
+    not_implemented = 9  # ORT_NOT_IMPLEMENTED
+    error = "Attendant's kernels need a newer ONNX Runtime"
+    assert printed == f"{not_implemented} {error}\n99\n"
 
 
 def test_the_environment_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
