@@ -25,6 +25,10 @@ class WeightFile:
     def close(self) -> None:
         self._file.close()
 
+    def flush(self) -> None:
+        """Let readers of the file see what was stored so far."""
+        self._file.flush()
+
     def store(self, name: str, array: Array) -> ir.TensorProtocol:
         """Write the array, if it is large; nothing of it stays in memory then."""
         if array.nbytes <= SMALL_BYTES:

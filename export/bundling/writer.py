@@ -4,7 +4,6 @@ the bundle before it is put in place.
 
 import contextlib
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,9 @@ from tqdm import tqdm
 from export.bundling.atomic_folder import atomic_folder
 from export.bundling.parity import AnyParity, RecordedParity
 from export.bundling.weight_file import WeightFile
-from export.graph.blocks import NO_OUTLIERS
 from export.graph.choice import with_select
 from export.graph.model import ExportedModel, Weights
-from export.graph.writer import Array, Store, in_memory
+from export.graph.writer import Array
 from models import conventions
 from models.architectures.registry import AnyConfig, graph_builder
 from models.architectures.vision_transformer.config import VisionTransformerConfig
@@ -236,21 +234,14 @@ def training_quality(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def build_model(
-    checkpoint: Checkpoint,
-    precision: Precision,
-    store: Store = in_memory,
-    outliers: Mapping[str, Array] | None = NO_OUTLIERS,
+    checkpoint: Checkpoint, precision: Precision, weights: Weights | None = None
 ) -> ExportedModel:
-    """Build the graphs and states of a checkpoint, one weight after the other put into ``store``.
-    Raises CheckpointError with all its problems.
-
-    outliers: as `export.graph.model` has them.
+    """Build the graphs and states of a checkpoint, one weight after the other put into the store of
+    ``weights``, by default in memory. Raises CheckpointError with all its problems.
     """
-    arrays = checkpoint.weights
-    with tqdm(total=len(arrays), desc="weights", leave=False, disable=None) as bar:
-        weights = Weights(arrays, checkpoint.quantised, store, bar.update, outliers)
-        build = graph_builder(checkpoint.config.architecture)
-        model: ExportedModel = build(checkpoint.config, weights, precision)
+    weights = weights or Weights(checkpoint.weights, checkpoint.quantised)
+    build = graph_builder(checkpoint.config.architecture)
+    model: ExportedModel = build(checkpoint.config, weights, precision)
     weights.finish(checkpoint.folder)
     return model
 
@@ -278,30 +269,33 @@ def export_checkpoint(
 def _write_files(
     checkpoint: Checkpoint, folder: Path, precision: Precision, name: str
 ) -> BundleWriter:
-    """Write weights, graphs and the checkpoint's files.
-
-    A quantised language model is written twice: first to find its outliers.
-    """
-    is_quantised = precision in (Precision.INT8, Precision.INT4)
-    if not is_quantised or not isinstance(checkpoint.config, DecoderOnlyConfig):
-        return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
-    from export.bundling.outliers import find_outliers  # it alone needs ONNX Runtime
-
-    with tempfile.TemporaryDirectory(dir=folder) as inner:
-        observing = _write_with(None, checkpoint, Path(inner), precision, name)
-        outliers = find_outliers(observing.write_manifest(Path(inner)))
-    return _write_with(outliers, checkpoint, folder, precision, name)
-
-
-def _write_with(
-    outliers: Mapping[str, Array] | None,
-    checkpoint: Checkpoint,
-    folder: Path,
-    precision: Precision,
-    name: str,
-) -> BundleWriter:
-    with contextlib.closing(WeightFile(folder)) as file:
-        model = with_select(build_model(checkpoint, precision, file.store, outliers), precision)
+    """Write weights, graphs and the checkpoint's files."""
+    arrays = checkpoint.weights
+    with (
+        contextlib.closing(WeightFile(folder)) as file,
+        tqdm(total=len(arrays), desc="weights", leave=False, disable=None) as bar,
+    ):
+        weights = Weights(arrays, checkpoint.quantised, file.store, bar.update)
+        is_quantised = precision in (Precision.INT8, Precision.INT4)
+        if is_quantised and isinstance(checkpoint.config, DecoderOnlyConfig):
+            weights.outliers = _find_outliers(checkpoint, weights, file, folder, precision)
+        model = with_select(build_model(checkpoint, precision, weights), precision)
     writer = BundleWriter(checkpoint, model, precision, name)
     writer.write_files(folder)
     return writer
+
+
+def _find_outliers(
+    checkpoint: Checkpoint, weights: Weights, file: WeightFile, folder: Path, precision: Precision
+) -> Mapping[str, Array]:
+    """Run the graphs that tell how large inputs are. They are written to ``folder``, where those of
+    the bundle take their place.
+    """
+    from export.bundling.outliers import find_outliers  # it alone needs ONNX Runtime
+
+    weights.outliers = None
+    model = build_model(checkpoint, precision, weights)
+    file.flush()
+    observing = BundleWriter(checkpoint, model, precision, checkpoint.name)
+    observing.write_files(folder)
+    return find_outliers(observing.write_manifest(folder))

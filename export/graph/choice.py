@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from export.graph.functions import parse_function, token_choice
+from export.graph.matrix import Matrix
 from export.graph.model import TARGETS, ExportedModel
 from export.graph.writer import Array, GraphWriter, Value
 from serving.bundle.manifest import (
@@ -91,15 +92,21 @@ def _write(
     graph.output("top_ids", top_ids, "int64", (columns.window,), rows=rows)
 
 
-def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:
+def filled_up(weight: Matrix, bias: Array | None) -> tuple[Matrix, Array | None]:
     """Return an output layer, weight [vocab, dim] and bias [vocab], filled up to whole blocks with
     tokens that never occur. A layer without a bias stays as it is, as adding one takes longer.
     """
-    missing = -len(weight) % BLOCK
-    if bias is None or not missing or len(weight) < LEAST_IN_BLOCKS:
+    vocab_size, dim = weight.shape
+    missing = -vocab_size % BLOCK
+    if bias is None or not missing or vocab_size < LEAST_IN_BLOCKS:
         return weight, bias
     never = np.full(missing, -np.inf, bias.dtype)
-    return np.pad(weight, ((0, missing), (0, 0))), np.concatenate([bias, never])
+    filled = replace(
+        weight,
+        shape=(vocab_size + missing, dim),
+        read_parts=lambda: [*weight.read_parts(), np.zeros((missing, dim), np.float32)],
+    )
+    return filled, np.concatenate([bias, never])
 
 
 def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:

@@ -8,12 +8,13 @@ from enum import Enum
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.quantise import ChannelScales
 from export.graph.writer import Array, GraphWriter, Store, in_memory
 from models.checkpoint import CheckpointError
-from models.safetensors import Quantised
+from models.safetensors import Arrays, Quantised, QuantisedBlocks
 from serving.bundle.manifest import AttentionShape, Limits, Precision, StateSpec
 
 
@@ -75,6 +76,7 @@ class Weights:
     outliers: inputs of matrices that int8 and int4 leave in fp32; None: graphs put out how large
     inputs are, for `export.bundling.outliers`.
     store: where graphs keep what they make of weights.
+    shared: the tensors that they have in common, so that a matrix is read and quantised once.
     report: called when a weight is taken for the first time.
     """
 
@@ -88,14 +90,13 @@ class Weights:
     ) -> None:
         self._arrays, self._quantised, self.store = arrays, quantised or {}, store
         self._report, self.outliers = report, outliers
+        self.shared: dict[str, Mapping[str, ir.TensorProtocol]] = {}
         self._used: set[str] = set()
         self._problems: dict[str, str] = {}
 
     def take(self, name: str, *shape: int) -> Array:
         """Return the weight ``name``, which must have ``shape`` and finite values."""
-        if name not in self._used:
-            self._report()
-        self._used.add(name)
+        self._note_use(name)
         array = self._arrays.get(name)
         if array is None:
             self._problems[name] = f"{name}: missing"
@@ -107,6 +108,26 @@ class Weights:
         else:
             return array
         return np.zeros(shape, np.float32)
+
+    def take_blocks(self, name: str, *shape: int) -> QuantisedBlocks | None:
+        """Return the weight ``name`` in the blocks of its source; None if that holds it otherwise,
+        or if `take` would say that something is wrong with it.
+        """
+        if not isinstance(self._arrays, Arrays):
+            return None
+        blocks = self._arrays.read_blocks(name)
+        if blocks is None or blocks.levels.shape != shape:
+            return None
+        offset = 0 if blocks.offset is None else blocks.offset
+        if not (np.isfinite(blocks.scale).all() and np.isfinite(offset).all()):
+            return None
+        self._note_use(name)
+        return blocks
+
+    def _note_use(self, name: str) -> None:
+        if name not in self._used:
+            self._report()
+        self._used.add(name)
 
     @property
     def are_quantised(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from export.graph.functions import QUANTIZED_LINEAR, parse_function
+from export.graph.matrix import Matrix
 from export.graph.writer import Array, GraphWriter, Value
 
 MAX_QUANTISED = 127  # symmetric: -127..127
@@ -76,7 +77,7 @@ class RowQuantiser:
         self,
         x: Value,
         name: str,
-        weight: Array,
+        weight: Matrix,
         bias: Array | None = None,
         channels: ChannelScales | None = None,
     ) -> Value:
@@ -86,8 +87,7 @@ class RowQuantiser:
         if self._graph.is_nested:
             product = self._row_wise_linear(x, name, weight, channels)
             return product if bias is None else product + self._graph.weight(f"{name}.bias", bias)
-        quantised_weight, scale = quantise_channels(weight, channels)
-        bias = np.zeros(len(weight), np.float32) if bias is None else bias
+        bias = np.zeros(weight.shape[0], np.float32) if bias is None else bias
         # Layers that share a weight have a copy each, as ONNX Runtime fails to make a signed weight
         # unsigned twice.
         copy = f".{self._uses[name]}" if name in self._uses else ""
@@ -95,18 +95,17 @@ class RowQuantiser:
         [y] = self._graph.call(
             parse_function(QUANTIZED_LINEAR),
             x,
-            self._graph.weight(f"{name}.int8{copy}", quantised_weight),
-            self._graph.weight(f"{name}.scale", scale),
+            *self._quantised_weight(name, weight, channels, f".int8{copy}"),
             self._graph.weight(f"{name}.bias", bias),
         )
         return y
 
     def lookup(
-        self, ids: Value, name: str, table: Array, channels: ChannelScales, scale: float
+        self, ids: Value, name: str, table: Matrix, channels: ChannelScales, scale: float
     ) -> Value:
         """Return rows of a table [words, dim] that its source holds with one step, times scale."""
         graph = self._graph
-        rows, steps = quantise_rows(table, channels)
+        rows, steps = quantise_rows(table.read(), channels)
         rows_of_ids = graph.op.Gather(graph.weight(f"{name}.rows", rows), ids)
         step = graph.constant(steps[0] * np.float32(scale), "float32")
         vectors: Value = graph.op.DequantizeLinear(rows_of_ids, step, self._zero_point)
@@ -125,14 +124,14 @@ class RowQuantiser:
         return quantised, absmax * self._unit_scale
 
     def _clipped_linear(
-        self, x: Value, name: str, weight: Array, bias: Array | None, channels: ChannelScales
+        self, x: Value, name: str, weight: Matrix, bias: Array | None, channels: ChannelScales
     ) -> Value:
         added = None if bias is None else self._graph.weight(f"{name}.bias", bias)
         quantised, input_scale = self._clip(x, channels), self._input_scale(channels)
         return self._multiply(quantised, input_scale, name, weight, channels, added)
 
     def _row_wise_linear(
-        self, x: Value, name: str, weight: Array, channels: ChannelScales | None
+        self, x: Value, name: str, weight: Matrix, channels: ChannelScales | None
     ) -> Value:
         quantised, absmax = self._quantise(x)
         return self._multiply(quantised, self._unit_scale, name, weight, channels) * absmax
@@ -142,7 +141,7 @@ class RowQuantiser:
         quantised: Value,
         input_scale: Value,
         name: str,
-        weight: Array,
+        weight: Matrix,
         channels: ChannelScales | None,
         bias: Value | None = None,
     ) -> Value:
@@ -153,21 +152,30 @@ class RowQuantiser:
         but not in the bodies of loops. There they are unsigned from the beginning, which VNNI
         multiplies half as fast.
         """
-        graph, zero_point = self._graph, None
-        quantised_weight, scale = quantise_channels(weight, channels)
-        named = f"{name}.int8"
-        if graph.is_nested:
-            named, zero_point = f"{name}.uint8", self._zero_point
-            quantised_weight = (quantised_weight.astype(np.int16) + ZERO_POINT).astype(np.uint8)
-        return graph.ms.MatMulIntegerToFloat(
-            quantised,
-            graph.weight(named, quantised_weight),
-            input_scale,
-            graph.weight(f"{name}.scale", scale),
-            self._zero_point,
-            zero_point,
-            bias,
+        is_unsigned = self._graph.is_nested
+        ending = ".uint8" if is_unsigned else ".int8"
+        levels, scale = self._quantised_weight(name, weight, channels, ending)
+        zero_point = self._zero_point if is_unsigned else None
+        return self._graph.ms.MatMulIntegerToFloat(
+            quantised, levels, input_scale, scale, self._zero_point, zero_point, bias
         )
+
+    def _quantised_weight(
+        self, name: str, weight: Matrix, channels: ChannelScales | None, ending: str
+    ) -> tuple[Value, Value]:
+        """Return the weight's levels [in, out], int8 or uint8 by the ending of their name, and its
+        scales.
+        """
+        levels_name, scale_name = f"{name}{ending}", f"{name}.scale"
+
+        def quantise() -> dict[str, Array]:
+            levels, scale = quantise_channels(weight.read(), channels)
+            if ending == ".uint8":
+                levels = (levels.astype(np.int16) + ZERO_POINT).astype(np.uint8)
+            return {levels_name: levels, scale_name: scale}
+
+        values = self._graph.weights(levels_name if weight.is_shared else None, quantise)
+        return values[levels_name], values[scale_name]
 
     def _clip(self, x: Value, channels: ChannelScales) -> Value:
         """Return uint8 values of x within the input range of the weight, and one below it."""
@@ -192,5 +200,5 @@ class RowQuantiser:
 
 
 def _row_absmax(x: Value) -> Value:
-    """Return each row's largest magnitude: [..., 1]."""
-    return x.abs().max(-1, keepdims=True)
+    """Return each row's largest magnitude, or NaN for a row with NaN or infinity: [..., 1]."""
+    return x.abs().max(-1, keepdims=True) + (x - x).sum(-1).unsqueeze(-1)

@@ -4,7 +4,7 @@ It is a thin layer over onnx_ir's nodes, and knows nothing of attention models.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Union
@@ -182,10 +182,12 @@ class GraphWriter:
     """Writes one graph. ``op`` and ``ms`` create nodes of ONNX's and Microsoft's operator sets.
 
     store: where weights are kept, as soon as they are named.
+    shared: the tensors that all graphs of a bundle have in common, by name; see `weights`.
     """
 
     def __init__(self, name: str) -> None:
         self.store: Store = in_memory
+        self.shared: dict[str, Mapping[str, ir.TensorProtocol]] = {}
         opsets = {"": OPSET, MICROSOFT: 1}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=opsets, name=name)
         self._innermost = self._graph  # or the body of a loop, or a branch, while it is written
@@ -258,6 +260,21 @@ class GraphWriter:
         value = self._weights[name]
         assert value.bare.shape == ir.Shape(array.shape), f"{name} stands for two weights"
         return value
+
+    def weights(self, key: str | None, make: Callable[[], Mapping[str, Array]]) -> dict[str, Value]:
+        """Return the initializers of the arrays that `make` returns by their names.
+
+        key: the same in all graphs of a bundle that need these arrays: `make` is called once then.
+        None: the arrays belong to this graph.
+        """
+        if key is None:
+            return {name: self.weight(name, array) for name, array in make().items()}
+        if key not in self.shared:
+            self.shared[key] = {name: self.store(name, array) for name, array in make().items()}
+        for name, tensor in self.shared[key].items():
+            if name not in self._weights:
+                self._weights[name] = self._initializer(name, tensor)
+        return {name: self._weights[name] for name in self.shared[key]}
 
     def constant(self, value: Any, dtype: str) -> Value:
         """Return a small anonymous constant, stored once per graph."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from export.graph.blocks import BlockQuantiser
 from export.graph.choice import Columns, choose, choose_on_device
+from export.graph.matrix import Matrix, Part
 from export.graph.model import TARGETS, Weights
 from export.graph.quantise import ChannelScales, RowQuantiser
 from export.graph.writer import Array, GraphWriter, Value
@@ -53,9 +54,18 @@ class HeadLayout:
         """Return the layout of heads of ``size`` numbers that do not rotate, as long as these."""
         return HeadLayout(tuple(range(size)), self.padded_size)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether heads lie as they were trained."""
+        return self.places == tuple(range(self.padded_size))
+
+    def padded(self, dim: int) -> int:
+        """Return the size of heads of ``dim`` numbers together, with their padding."""
+        return dim // self.size * self.padded_size
+
     def spread(self, weight: Array) -> Array:
         """Pad weights [heads * size, ...] to [heads * padded_size, ...]."""
-        if self.places == tuple(range(self.padded_size)):
+        if self.is_plain:
             return weight
         heads = weight.reshape(-1, self.size, *weight.shape[1:])
         padded = np.zeros((len(heads), self.padded_size, *weight.shape[1:]), weight.dtype)
@@ -73,7 +83,7 @@ class Layers:
         self, graph: GraphWriter, weights: Weights, precision: Precision, *, in_blocks: bool = False
     ) -> None:
         self.graph = graph
-        graph.store = weights.store
+        graph.store, graph.shared = weights.store, weights.shared
         self.op = graph.op
         self.weights = weights
         self.target = TARGETS[precision]
@@ -110,12 +120,7 @@ class Layers:
 
         channels: how the weight is quantised in its source, if it is.
         """
-        if self._blocks is not None:
-            return self._blocks.linear(x, name, weight, bias)
-        if self._quantiser is not None:
-            return self._quantiser.linear(x, name, weight, bias, channels)
-        y = x @ self.float_weight(f"{name}.transposed", weight.T)
-        return y if bias is None else y + self.float_weight(f"{name}.bias", bias)
+        return self._multiply(x, name, Matrix.of_array(weight), bias, channels)
 
     def linear(
         self,
@@ -133,21 +138,24 @@ class Layers:
         into, out_of: how heads lie in the output, and in x. Dimensions are without their padding.
         """
         sizes = list(zip(names, out_dims, strict=True))
-        weights = [self.weights.take(f"{name}.weight", out, in_dim) for name, out in sizes]
+
+        def read_parts() -> list[Part]:
+            return [self._read_part(name, out, in_dim, into, out_of) for name, out in sizes]
+
         biases = [self.weights.take(f"{name}.bias", out) for name, out in sizes if bias]
         if into is not None:
-            weights, biases = ([into.spread(part) for part in all_] for all_ in (weights, biases))
-        if out_of is not None:
-            weights = [out_of.spread(weight.T).T for weight in weights]
-        channels = self.weights.channels([f"{name}.weight" for name in names], map(len, weights))
+            biases = [into.spread(part) for part in biases]
+            out_dims = [into.padded(dim) for dim in out_dims]
+        shape = sum(out_dims), in_dim if out_of is None else out_of.padded(in_dim)
+        channels = self.weights.channels([f"{name}.weight" for name in names], out_dims)
         joined = np.concatenate(biases) if bias else None
-        return self.project(x, "+".join(names), np.concatenate(weights), joined, channels)
+        return self._multiply(x, "+".join(names), Matrix(shape, read_parts), joined, channels)
 
     def score(
         self,
         x: Value,
         name: str,
-        weight: Array,
+        table: Matrix,
         bias: Array | None = None,
         channels: ChannelScales | None = None,
     ) -> Value:
@@ -155,19 +163,64 @@ class Layers:
         bits, so that a table can be stored once for this and ``embed``.
         """
         if self._blocks is not None:
-            return self._blocks.score(x, name, weight, bias)
-        return self.project(x, name, weight, bias, channels)
+            return self._blocks.score(x, name, table, bias)
+        return self._multiply(x, name, table, bias, channels)
+
+    def table(self, name: str, num_rows: int, dim: int) -> Matrix:
+        """Return the weight ``name`` [num_rows, dim]."""
+        return Matrix((num_rows, dim), lambda: [self._read_part(name, num_rows, dim)])
 
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
         """Return rows of an embedding, times ``scale``, which is folded into a table of floats."""
-        table = self.weights.take(f"{name}.weight", num_rows, dim)
+        table = self.table(name, num_rows, dim)
         channels = self.weights.channels([f"{name}.weight"], [num_rows])
         if self._quantiser is not None and channels is not None:
             return self._quantiser.lookup(ids, name, table, channels, scale)
         if self._blocks is None:
-            return self.lookup(ids, f"{name}.table", table * np.float32(scale))
+            return self.lookup(ids, f"{name}.table", table.read() * np.float32(scale))
         rows = self._blocks.lookup(ids, name, table)
         return rows if scale == 1.0 else rows * scale
+
+    def _read_part(
+        self,
+        name: str,
+        out_dim: int,
+        in_dim: int,
+        into: HeadLayout | None = None,
+        out_of: HeadLayout | None = None,
+    ) -> Part:
+        """Read the weight ``name`` with the heads' padding: in the blocks of its source if that has
+        any, and products are computed in blocks.
+        """
+        is_padded = out_of is not None and not out_of.is_plain
+        if self._blocks is not None and not is_padded:
+            blocks = self.weights.take_blocks(f"{name}.weight", out_dim, in_dim)
+            if blocks is not None:
+                return blocks if into is None else blocks.change_rows(into.spread)
+        weight = self.weights.take(f"{name}.weight", out_dim, in_dim)
+        weight = weight if into is None else into.spread(weight)
+        return weight if out_of is None else out_of.spread(weight.T).T
+
+    def _multiply(
+        self,
+        x: Value,
+        name: str,
+        weight: Matrix,
+        bias: Array | None,
+        channels: ChannelScales | None,
+    ) -> Value:
+        if self._blocks is not None:
+            return self._blocks.linear(x, name, weight, bias)
+        if self._quantiser is not None:
+            return self._quantiser.linear(x, name, weight, bias, channels)
+        transposed = f"{name}.transposed"
+
+        def transpose() -> dict[str, Array]:
+            return {transposed: weight.read().T.astype(self.dtype)}
+
+        key = transposed if weight.is_shared else None
+        y = x @ self.graph.weights(key, transpose)[transposed]
+        return y if bias is None else y + self.float_weight(f"{name}.bias", bias)
 
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
         return self.op.Gather(self.float_weight(name, table), ids)

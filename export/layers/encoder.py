@@ -116,10 +116,10 @@ def put_masked_words(
     scored = layers.linear(scored, ["head.dense"], dim, [dim], bias=True)
     scored = ACTIVATIONS[head.activation](scored)
     scored = layers.layer_norm(scored, "head.norm", dim, head.norm_epsilon)
-    weight = layers.weights.take("embedding.weight", size, dim)
+    table = layers.table("embedding", size, dim)
     bias = layers.weights.take("head.bias", size)
     channels = layers.weights.channels(["embedding.weight"], [size])
-    logits = layers.score(scored, "embedding", weight, bias, channels).cast("float32")
+    logits = layers.score(scored, "embedding", table, bias, channels).cast("float32")
     window = min(WINDOW, size)
     best = op.TopK(op.LogSoftmax(logits, axis=-1), layers.graph.ints(window), axis=-1, _outputs=2)
     for name, values in zip((TOP_LOGP, TOP_IDS), best, strict=True):

@@ -12,6 +12,7 @@ scored, as sums of floats would depend on the number of candidates.
 import numpy as np
 
 from export.graph.choice import filled_up
+from export.graph.matrix import Matrix
 from export.graph.quantise import ZERO_POINT, ChannelScales, quantise_rows
 from export.graph.writer import Array, Value
 from export.layers.basic import Layers
@@ -61,7 +62,7 @@ class VocabularyGraph:
         """
         config, layers, size = self._config, self._layers, self._config.vocab_size
         name = self._table("output")
-        weight = layers.weights.take(f"{name}.weight", size, self._readout_dim)
+        weight = layers.table(name, size, self._readout_dim)
         bias = layers.weights.take(self._bias, size) if self._bias else None
         channels = layers.weights.channels([f"{name}.weight"], [size])
         if isinstance(config, TranslationModelConfig) and config.shortlist:
@@ -72,7 +73,7 @@ class VocabularyGraph:
         logits = layers.score(readout, name, weight, bias, channels)
         if cap is not None:
             logits = (logits / cap).tanh() * cap
-        layers.choose(logits, size, len(weight), rows=rows)
+        layers.choose(logits, size, weight.shape[0], rows=rows)
 
     def _embed(self, ids: Value, untied: str, num_words: int) -> Value:
         name = self._table(untied)
@@ -113,7 +114,12 @@ class ShortlistInputs:
         self._lengths = self._graph.input("shortlist_lengths", "int32", ())
 
     def choose(
-        self, x: Value, name: str, weight: Array, bias: Array | None, channels: ChannelScales | None
+        self,
+        x: Value,
+        name: str,
+        weight: Matrix,
+        bias: Array | None,
+        channels: ChannelScales | None,
     ) -> None:
         """Write the outputs, given x [batch, dim] and the output layer, weight [vocab, dim]."""
         if self._layers.quantiser is None:
@@ -128,13 +134,13 @@ class ShortlistInputs:
         self._layers.choose(scores, self._vocab_size, CANDIDATES, self._token_ids)
 
     def _integer_scores(
-        self, x: Value, name: str, weight: Array, channels: ChannelScales | None
+        self, x: Value, name: str, weight: Matrix, channels: ChannelScales | None
     ) -> Value:
         """Return scores [batch, candidates] without the bias."""
         graph, op = self._graph, self._op
         assert self._layers.quantiser is not None
         quantised, step = self._layers.quantiser.quantise_signed(x, channels)
-        table, scale = quantise_rows(weight, channels)
+        table, scale = quantise_rows(weight.read(), channels)
         rows = op.Gather(graph.weight(f"{name}.rows", table), self._candidates)  # [union, dim]
         zero = graph.constant(ZERO_POINT, "uint8")
         sums = op.MatMulInteger(rows, quantised.transpose(1, 0), zero)  # [union, batch]

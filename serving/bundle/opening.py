@@ -37,6 +37,11 @@ class Bundle:
         return self.folder / self.manifest.graphs[name].file
 
     @property
+    def weight_files(self) -> list[Path]:
+        """Return the paths of the files of large tensors, which graphs refer to."""
+        return [self.folder / name for name in self.manifest.files if name.endswith(".bin")]
+
+    @property
     def tokenizer_path(self) -> Path:
         """Return the path of the tokenizer, or of that of the source if there are two."""
         return self.folder / TOKENIZER_FILE

@@ -46,6 +46,7 @@ class EncodingEngine:
         self.config = with_device(config or EngineConfig(), bundle.manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, self.config)
+        self.lent_threads = graphs.lent_threads
         shared = shared or SharedParts.create(bundle.manifest, self.config, graphs)
         self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
         self._graph = EncodeGraph(bundle.manifest, graphs, self.config, self.scheduler.slots)

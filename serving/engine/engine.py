@@ -56,6 +56,7 @@ class Engine:
         self.config = config = with_device(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
+        self.lent_threads = graphs.lent_threads
         shared = shared or SharedParts.create(manifest, config, graphs)
         self.scheduler = shared.scheduler
         self._queue = self.scheduler.queue_for_engine(job_size, self._leave)

@@ -25,6 +25,7 @@ class FairShare:
         self._num_cpus = self._num_free = num_cpus
         self._now = 0.0  # the start tag of the step that began last
         self._waiting: list[ProcessorTurns] = []
+        self._running: list[ProcessorTurns] = []
 
     def join(
         self, num_engines: int = 1, threads: int = 1, weight: Callable[[], float] = lambda: 1.0
@@ -37,6 +38,13 @@ class FairShare:
         threads = min(threads, self._num_cpus)
         return [ProcessorTurns(self, account, threads) for _ in range(num_engines)]
 
+    def has_few_others(self, turns: "ProcessorTurns", most: int) -> bool:
+        """Return whether at most so many others have a turn or wait for one, all of one account."""
+        with self._has_changed:
+            others = [other for other in (*self._waiting, *self._running) if other is not turns]
+            is_one_account = all(other.account is turns.account for other in others)
+            return is_one_account and len(others) <= most
+
     def acquire(self, turns: "ProcessorTurns") -> None:
         with self._has_changed:
             turns.start_tag = max(self._now, turns.account.time)
@@ -44,6 +52,7 @@ class FairShare:
             while not self._is_next(turns):
                 self._has_changed.wait()
             self._waiting.remove(turns)
+            self._running.append(turns)
             self._num_free -= turns.threads
             turns.start_tag = turns.next_start_tag
             self._now = max(self._now, turns.start_tag)
@@ -66,6 +75,7 @@ class FairShare:
     def release(self, turns: "ProcessorTurns", seconds: float) -> None:
         with self._has_changed:
             self._charge(turns, seconds)
+            self._running.remove(turns)
             self._num_free += turns.threads
             self._has_changed.notify_all()
 
@@ -88,7 +98,10 @@ class Account:
 
 
 class ProcessorTurns:
-    """A context manager for an engine's steps: it waits until the engine may use the processors."""
+    """A context manager for an engine's steps: it waits until the engine may use the processors.
+
+    threads: of the next turn; at most as many as there are processors.
+    """
 
     def __init__(self, share: FairShare, account: Account, threads: int) -> None:
         self._share = share
@@ -102,6 +115,12 @@ class ProcessorTurns:
         turns since this one began to wait.
         """
         return max(self.start_tag, self.account.time)
+
+    def has_few_others(self, most: int) -> bool:
+        """Return whether at most so many other engines, all of this model, have a turn or wait for
+        one.
+        """
+        return self._share.has_few_others(self, most)
 
     def __enter__(self) -> None:
         self._share.acquire(self)

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from serving.engine.fair_share import ProcessorTurns
+from serving.engine.runtime.graph import LentThreads
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import Scheduler
 from serving.engine.stats import EngineStats, StepStats
@@ -25,6 +26,7 @@ class SteppedEngine(Protocol):
     scheduler: Scheduler
     job_size: JobSize
     step_stats: StepStats
+    lent_threads: LentThreads | None
 
     @property
     def has_work(self) -> bool: ...
@@ -123,10 +125,22 @@ class Worker:
         self.warmed_up.set_result(None)
 
     def _take_turn(self, turns: ProcessorTurns) -> None:
+        lent_threads = self.engine.lent_threads
+        if lent_threads is not None:
+            lent_threads.are_lent = self._may_borrow(lent_threads, turns)
+            turns.threads = lent_threads.current_threads
         with turns:
             self._step()
             while self.engine.has_work and not self._is_stopping and turns.may_continue():
+                if lent_threads and lent_threads.are_lent != self._may_borrow(lent_threads, turns):
+                    break  # the next turn has other threads
                 self._step()
+
+    def _may_borrow(self, lent_threads: LentThreads, turns: ProcessorTurns) -> bool:
+        """Return whether few other engines have work, so that this one may use their threads."""
+        most = lent_threads.most_engines
+        has_room = self.engine.scheduler.num_busy_engines <= most
+        return has_room and turns.has_few_others(most - 1)
 
     def _step(self) -> None:
         started = time.perf_counter()

@@ -5,14 +5,80 @@
 //   scale: f32 [outputs, blocks], an initializer       bias: f32 [outputs], an initializer, optional
 //   -> y: f32 [..., outputs]
 //
-// Each block of a row of x is quantised by its largest magnitude, as MatMulNBits does it. Sums of a
-// block are integers; those of blocks are added in their order, so that a row does not depend on
-// others, and differs from MatMulNBits by the rounding of sums only.
+// A row of x is quantised in blocks, too, each by its largest magnitude. Sums of a block are integers; those
+// of blocks are added in their order, so that a row does not depend on others.
+//
+// Blocks are of 16 inputs, as MatMulNBits has them. Where neighbours have equal scales, as in weights that come from
+// GGUF's Q4_0 or Q8_0, both sides have blocks of 32, as llama.cpp multiplies them.
 #include "block_linear.h"
 
 #include <algorithm>
 
 #include "memory.h"
+
+namespace {
+
+// Convert a number to fp16; return whether that is exact.
+bool convert_to_half(float number, uint16_t& half) {
+  constexpr int kDroppedBits = 23 - 10;  // of the mantissa
+  constexpr int kLeastExponent = -14, kLargestExponent = 15, kBias = 15;
+  uint32_t bits;
+  std::memcpy(&bits, &number, sizeof(bits));
+  const uint32_t sign = bits >> 31 << 15, mantissa = bits & 0x7fffff;
+  const int exponent = int(bits >> 23 & 0xff) - 127;
+  half = uint16_t(sign);
+  if (number == 0) return true;
+  if (exponent > kLargestExponent || exponent < kLeastExponent - 10) return false;
+  if (exponent >= kLeastExponent) {
+    half = uint16_t(sign | uint32_t(exponent + kBias) << 10 | mantissa >> kDroppedBits);
+    return mantissa % (1 << kDroppedBits) == 0;
+  }
+  const int shift = kDroppedBits + kLeastExponent - exponent;  // a subnormal number
+  const uint32_t with_leading_one = mantissa | 0x800000;
+  half = uint16_t(sign | with_leading_one >> shift);
+  return with_leading_one % (1u << shift) == 0;
+}
+
+}  // namespace
+
+// The weights and scales of an operator's inputs.
+struct BlockQuantizedLinear::SourceBlocks {
+  const uint8_t* weights;  // [outputs, blocks, 16 * bits / 8]
+  const float* scales;     // [outputs, blocks]
+  int outputs, blocks, bits;
+
+  int weight(size_t block, int input) const {
+    if (bits == 8) return weights[block * kLeastBlockInputs + input];
+    return weights[block * kLeastBlockInputs / 2 + input / 2] >> 4 * (input % 2) & 15;
+  }
+
+  // Return the scale; 0 of a block of zeros, whose scale may be anything.
+  float scale(size_t block) const {
+    for (int k = 0; k < kLeastBlockInputs; k++) {
+      if (weight(block, k) != 1 << (bits - 1)) return scales[block];
+    }
+    return 0;
+  }
+
+  bool has_half_scales() const {
+    uint16_t half;
+    for (size_t block = 0; block < size_t(outputs) * blocks; block++) {
+      if (!convert_to_half(scales[block], half) && scale(block) != 0) return false;
+    }
+    return true;
+  }
+
+  // Return whether the scales of neighbouring blocks are equal.
+  bool has_pairs() const {
+    for (int n = 0; n < outputs; n++) {
+      const size_t first = size_t(n) * blocks;
+      for (int b = 0; b + 1 < blocks; b += 2) {
+        if (scales[first + b] != scales[first + b + 1] && scale(first + b) != 0 && scale(first + b + 1) != 0) return false;
+      }
+    }
+    return true;
+  }
+};
 
 BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   const Tensor weights = info.constant(1), scale = info.constant(2), bias = info.constant(3);
@@ -20,15 +86,17 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   const Shape shape = weights.shape();
   layer.bits = int(info.integer("bits", 8));
   require(layer.bits == 8 || layer.bits == 4, "BlockQuantizedLinear: bits must be 8 or 4");
-  require(shape.size() == 3 && shape[0] > 0 && shape[1] > 0 && shape[2] == kBlockInputs * layer.bits / 8,
+  require(shape.size() == 3 && shape[0] > 0 && shape[1] > 0 && shape[2] == kLeastBlockInputs * layer.bits / 8,
           "BlockQuantizedLinear: weights must be [outputs, blocks, 16 * bits / 8]");
+  require(shape[0] <= INT32_MAX - kPanel && shape[1] <= INT32_MAX / kMostBlockInputs,
+          "BlockQuantizedLinear: the weights are too large");
   require(scale.shape() == Shape{shape[0], shape[1]}, "BlockQuantizedLinear: scale must be [outputs, blocks]");
   require(!bias || bias.shape() == Shape{shape[0]}, "BlockQuantizedLinear: bias must be [outputs]");
   layer.inputs = int(info.integer("K", 0));
-  require((layer.inputs + kBlockInputs - 1) / kBlockInputs == shape[1], "BlockQuantizedLinear: K does not fit the blocks");
+  require((layer.inputs + kLeastBlockInputs - 1) / kLeastBlockInputs == shape[1],
+          "BlockQuantizedLinear: K does not fit the blocks");
   layer.outputs = int(shape[0]);
-  layer.blocks = int(shape[1]);
-  layer.tiles = (layer.outputs + kBlockTile - 1) / kBlockTile;
+  layer.panels = (layer.outputs + kPanel - 1) / kPanel;
   const auto* const quantised = weights.data<uint8_t>();
   const auto* const scales = scale.data<float>();
   const float* const biases = bias ? bias.data<float>() : nullptr;
@@ -40,40 +108,48 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   key.add(biases, shape[0]);
   packed = share_packed<PackedBlocks>(key, [&](Packed<PackedBlocks>& created) {
     created.layer = layer;
-    pack(quantised, scales, biases, created);
+    pack({quantised, scales, layer.outputs, int(shape[1]), layer.bits}, biases, created);
   });
   layer = packed->layer;
 }
 
-void BlockQuantizedLinear::pack(const uint8_t* quantised, const float* scale, const float* bias,
-                                Packed<PackedBlocks>& created) const {
+void BlockQuantizedLinear::pack(const SourceBlocks& source, const float* bias, Packed<PackedBlocks>& created) const {
   PackedBlocks& layer = created.layer;
   Blocks& memory = created.memory;
-  const size_t columns = size_t(layer.tiles) * layer.blocks * kBlockTile;
-  const int bytes = kBlockInputs * layer.bits / 8;
+  layer.has_half_scales = source.has_half_scales();
+  layer.block = layer.has_half_scales && source.has_pairs() ? kMostBlockInputs : kLeastBlockInputs;
+  layer.blocks = (layer.inputs + layer.block - 1) / layer.block;
+  const int halves = layer.block / kLeastBlockInputs, bytes = layer.block * layer.bits / 8;  // of a channel's block
+  const size_t columns = size_t(layer.panels) * layer.blocks * kPanel;
   uint8_t* const weights = add_zeros<uint8_t>(memory, columns * bytes);
-  float* const scales = add_zeros<float>(memory, columns);
+  uint16_t* const half_scales = layer.has_half_scales ? add_zeros<uint16_t>(memory, columns) : nullptr;
+  float* const scales = layer.has_half_scales ? nullptr : add_zeros<float>(memory, columns);
+  const int zero = kernels.has_signed_values && layer.bits == 8 ? 0x80 : 0;
   for (int n = 0; n < layer.outputs; n++) {
-    for (int b = 0; b < layer.blocks; b++) {
-      const size_t from = size_t(n) * layer.blocks + b, to = (size_t(n / kBlockTile) * layer.blocks + b) * kBlockTile;
-      const int channel = n % kBlockTile;
-      scales[to + channel] = scale[from];
+    for (int b = 0; b < source.blocks; b++) {
+      const size_t from = size_t(n) * source.blocks + b, to = (size_t(n / kPanel) * layer.blocks + b / halves) * kPanel;
+      const int channel = n % kPanel;
+      const float block_scale = source.scale(from);
       uint8_t* const block = weights + to * bytes + channel * 4;
-      for (int k = 0; k < kBlockInputs; k++) {
+      if (!layer.has_half_scales) {
+        scales[to + channel] = block_scale;
+      } else if (block_scale != 0) {
+        convert_to_half(block_scale, half_scales[to + channel]);
+      }
+      for (int k = 0; k < kLeastBlockInputs; k++) {
+        const int input = b % halves * kLeastBlockInputs + k, value = source.weight(from, k);
         if (layer.bits == 8) {
-          const uint8_t value = quantised[from * bytes + k];
-          block[k / 4 * kBlockTile * 4 + k % 4] = kernels.has_signed_values ? value ^ 0x80 : value;
+          block[input / 4 * kPanel * 4 + input % 4] = uint8_t(value ^ zero);
         } else {
-          const uint8_t value = quantised[from * bytes + k / 2] >> 4 * (k % 2) & 15;
-          block[k / 8 * kBlockTile * 4 + k % 4] |= uint8_t(value << 4 * (k / 4 % 2));
+          block[input / 8 * kPanel * 4 + input % 4] |= uint8_t(value << 4 * (input / 4 % 2));
         }
       }
     }
   }
   layer.weights = weights;
-  layer.scales = scales;
+  layer.scales = layer.has_half_scales ? static_cast<const void*>(half_scales) : scales;
   if (bias != nullptr) {
-    float* const biases = add_zeros<float>(memory, size_t(layer.tiles) * kBlockTile);
+    float* const biases = add_zeros<float>(memory, size_t(layer.panels) * kPanel);
     std::copy_n(bias, layer.outputs, biases);
     layer.bias = biases;
   }
@@ -84,30 +160,46 @@ void BlockQuantizedLinear::compute(const Context& context) const {
   Shape shape = x.shape();
   require(!shape.empty() && shape.back() == layer.inputs, "BlockQuantizedLinear: x must be [..., inputs]");
   shape.back() = layer.outputs;
-  const int rows = int(count(shape, 0, shape.size() - 1));
+  const int64_t rows = count(shape, 0, shape.size() - 1);
   float* const out = context.output(0, shape).data<float>();
   if (rows == 0) return;
-  // Threads divide the tiles: the weights are what takes time, and all rows share them.
-  const QuantisedBlocks blocks = quantise_rows(x.data<float>(), rows);
-  constexpr int kTasks = 8;  // as in linear.cpp
-  const int tasks = std::min(layer.tiles, kTasks);
-  context.parallel(size_t(tasks), [&](size_t task) {
-    const int first = int(task) * layer.tiles / tasks, last = int(task + 1) * layer.tiles / tasks;
-    kernels.multiply_blocks(layer, first, last, rows, blocks, out);
+  const QuantisedBlocks blocks = quantise_rows(context, x.data<float>(), rows);
+  // A task is some panels by so many rows as stay in a cache with them, and takes some microseconds at least.
+  constexpr int kRowsOfTask = 128, kMostParts = 64;
+  constexpr size_t kTaskBytes = 1 << 16;  // of weights
+  const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
+  const size_t bytes = size_t(layer.panels) * layer.blocks * layer.block * kPanel * layer.bits / 8;
+  const int parts = std::min({layer.panels, kMostParts, int(bytes / kTaskBytes) + 1});
+  context.parallel(size_t(chunks) * parts, [&](size_t task) {
+    const int64_t first_row = int64_t(task / parts) * kRowsOfTask;
+    const int part = int(task % parts);
+    const int first = int64_t(part) * layer.panels / parts, last = int64_t(part + 1) * layer.panels / parts;
+    const size_t first_block = size_t(first_row) * layer.blocks;
+    const QuantisedBlocks chunk_blocks{int(std::min<int64_t>(kRowsOfTask, rows - first_row)), blocks.values + first_block * layer.block,
+                                       blocks.scales + first_block, blocks.offsets + first_block};
+    kernels.multiply_blocks(layer, first, last, chunk_blocks, out + size_t(first_row) * layer.outputs);
   });
 }
 
 // Quantise the rows into memory of this thread.
-QuantisedBlocks BlockQuantizedLinear::quantise_rows(const float* x, int rows) const {
+QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, const float* x, int64_t rows) const {
   const size_t blocks = size_t(rows) * layer.blocks;
-  uint8_t* const start = scratch(blocks * (kBlockInputs + sizeof(float) + sizeof(int32_t)));
-  auto* const quantised = reinterpret_cast<int8_t*>(start);
-  auto* const scales = reinterpret_cast<float*>(start + blocks * kBlockInputs);
+  // Of a group of fewer rows the kernels read what lies behind it as if there were all, and drop its products.
+  const size_t readable = kGroupRows * kMostBlockInputs;
+  uint8_t* const start = scratch(blocks * (layer.block + sizeof(float) + sizeof(int32_t)) + readable);
+  auto* const values = reinterpret_cast<int8_t*>(start);
+  auto* const scales = reinterpret_cast<float*>(start + blocks * layer.block);
   auto* const offsets = reinterpret_cast<int32_t*>(scales + blocks);
-  for (int row = 0; row < rows; row++) {
-    const size_t first = size_t(row) * layer.blocks;
-    kernels.quantise_blocks(x + size_t(row) * layer.inputs, layer.inputs, 1 << (layer.bits - 1),
-                            quantised + first * kBlockInputs, scales + first, offsets + first);
-  }
-  return {quantised, scales, offsets};
+  const int zero = kernels.has_signed_values && layer.bits == 8 ? 0 : 1 << (layer.bits - 1);
+  context.parallel(size_t(rows + kGroupRows - 1) / kGroupRows, [&](size_t group) {
+    const int64_t first = int64_t(group) * kGroupRows;
+    const int group_rows = int(std::min<int64_t>(kGroupRows, rows - first));
+    for (int row = 0; row < group_rows; row++) {
+      const size_t block = size_t(first) * layer.blocks + row;
+      kernels.quantise_blocks(x + size_t(first + row) * layer.inputs, layer.inputs,
+                              {values + (size_t(first) * layer.blocks + row) * layer.block, scales + block, offsets + block,
+                               layer.block, group_rows, zero});
+    }
+  });
+  return {rows, values, scales, offsets};
 }

@@ -16,9 +16,10 @@ class BlockQuantizedLinear {
   void compute(const Context& context) const;
 
  private:
-  void pack(const uint8_t* quantised, const float* scale, const float* bias,
-            Packed<PackedBlocks>& created) const;
-  QuantisedBlocks quantise_rows(const float* x, int rows) const;
+  struct SourceBlocks;
+
+  void pack(const SourceBlocks&, const float* bias, Packed<PackedBlocks>& created) const;
+  QuantisedBlocks quantise_rows(const Context& context, const float* x, int64_t rows) const;
 
   const Kernels& kernels = *kernels_of_processor();
   PackedPointer<PackedBlocks> packed;

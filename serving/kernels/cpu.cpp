@@ -1,11 +1,29 @@
 // The choice of kernels by what the processor and the operating system support.
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels.h"
+
+#if defined(__aarch64__)
+
+#include <sys/auxv.h>
+
+namespace {
+
+bool is_supported(const Kernels& kernels) {
+  const auto is = [&](const char* name) { return std::strcmp(kernels.name, name) == 0; };
+  constexpr unsigned long kDotProduct = 1 << 20, kInt8MatrixProduct = 1 << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
+  const bool has_dot_product = getauxval(AT_HWCAP) & kDotProduct;
+  if (is("neon_i8mm")) return has_dot_product && getauxval(AT_HWCAP2) & kInt8MatrixProduct;
+  return has_dot_product || is("neon");
+}
+
+}  // namespace
+
+#else
+
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace {
 
@@ -38,7 +56,7 @@ bool is_supported(const Kernels& kernels) {
   const auto is = [&](const char* name) { return std::strcmp(kernels.name, name) == 0; };
   constexpr unsigned kAvxState = 0x06, kAvx512State = 0xe6;
   const Registers basic = cpuid(1, 0);
-  if (!bit(basic.ecx, 27) || !bit(basic.ecx, 12)) return false;  // OSXSAVE, FMA
+  if (!bit(basic.ecx, 27) || !bit(basic.ecx, 12) || !bit(basic.ecx, 29)) return false;  // OSXSAVE, FMA, F16C
   const unsigned saved = saved_registers();
   const Registers extended = cpuid(7, 0);
   const bool has_avx2 = (saved & kAvxState) == kAvxState && bit(extended.ebx, 5);
@@ -52,6 +70,12 @@ bool is_supported(const Kernels& kernels) {
   const bool has_amx = (saved & kAmxState) == kAmxState && bit(extended.edx, 24) && bit(extended.edx, 25);
   return has_avx512 && has_amx && may_use_amx();
 }
+
+}  // namespace
+
+#endif
+
+namespace {
 
 const Kernels* choose_kernels() {
   const char* name = std::getenv("ATTENDANT_KERNELS");

@@ -17,26 +17,42 @@ struct PackedLinear {
   const float* bias = nullptr;
 };
 
-constexpr int kBlockInputs = 16;  // that share a scale
-constexpr int kBlockTile = 32;   // output channels whose weights are stored together
+// Inputs that share a scale, at least and at most; output channels whose weights are stored together; rows of
+// quantised inputs that are stored together.
+constexpr int kLeastBlockInputs = 16, kMostBlockInputs = 32, kPanel = 16, kGroupRows = 16;
 
-// A linear layer with a scale for each block of inputs of a channel. Weights are packed by tiles,
-// blocks and four inputs, four bytes of each of the tile's channels; of 8 bits unsigned with zero at
-// 128, or signed where quantised inputs are. Of 4 bits, with zero at 8, the lower halves of bytes are four
-// inputs and the upper halves the next four.
+// A linear layer with a scale for each block of inputs of a channel. Weights are packed by panels of channels,
+// blocks and four inputs, four bytes of each of the panel's channels; of 8 bits unsigned with zero at 128, or signed
+// where quantised inputs are. Of 4 bits, with zero at 8, the lower halves of bytes are four inputs and the
+// upper halves the next four. Scales are fp16 where that is exact, and always in blocks of 32.
 struct PackedBlocks {
-  int inputs = 0, outputs = 0, blocks = 0, tiles = 0, bits = 8;
-  const uint8_t* weights = nullptr;  // [tiles, blocks, kBlockInputs * bits / 32, kBlockTile, 4]
-  const float* scales = nullptr;     // [tiles, blocks, kBlockTile]
+  int inputs = 0, outputs = 0, bits = 8;
+  int block = kLeastBlockInputs;     // inputs, 16 or 32
+  int blocks = 0, panels = 0;
+  bool has_half_scales = false;
+  const uint8_t* weights = nullptr;  // [panels, blocks, block * bits / 32, kPanel, 4]
+  const void* scales = nullptr;      // uint16_t or float [panels, blocks, kPanel]
   const float* bias = nullptr;
 };
 
-// Rows quantised by blocks: quantised values [rows, blocks, kBlockInputs] of -127 to 127, and [rows, blocks]
-// their scales and what the zero of the weights adds to a block's sum, negated.
+// Quantised rows by groups of kGroupRows, the last of which may have fewer: quantised values [groups, blocks,
+// rows of the group, block] of -127 to 127, and [groups, blocks, rows of the group] their scales and what the zero
+// of the weights adds to a block's sum, negated.
 struct QuantisedBlocks {
-  const int8_t* quantised;
+  int64_t rows;
+  const int8_t* values;
   const float* scales;
   const int32_t* offsets;
+};
+
+// Where one of them is written.
+struct QuantisedRow {
+  int8_t* values;
+  float* scales;
+  int32_t* offsets;
+  int block;   // inputs
+  int stride;  // blocks from one of this row to the next one
+  int zero;    // of the weights
 };
 
 constexpr int kMostLanes = 16;     // floats of the widest vectors
@@ -103,14 +119,12 @@ struct Kernels {
   void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax);
 
   // Compute the outputs of some tiles for quantised rows.
-  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
                    const float* absmaxes, float* outputs);
 
-  // The same for layers in blocks. `quantised` has room for whole blocks.
-  // zero: of unsigned weights.
-  void (*quantise_blocks)(const float* row, int inputs, int zero, int8_t* quantised, float* scales, int32_t* offsets);
-  void (*multiply_blocks)(const PackedBlocks&, int first_tile, int last_tile, int rows, const QuantisedBlocks&,
-                          float* outputs);
+  // The same for layers in blocks.
+  void (*quantise_blocks)(const float* row, int inputs, const QuantisedRow&);
+  void (*multiply_blocks)(const PackedBlocks&, int first_panel, int last_panel, const QuantisedBlocks&, float* outputs);
 
   // Quantise each channel of vectors by its largest magnitude: quantised values [length, channels] of -127 to
   // 127, and the scales. stride: numbers from one vector to the next one.
@@ -145,7 +159,8 @@ struct Kernels {
   void (*attend_to_states)(const StatesAttention&);
 };
 
-extern const Kernels kAvx2, kAvxVnni, kAvx512Vnni, kAmx;
+extern const Kernels kAvx2, kAvxVnni, kAvx512Vnni, kAmx;  // of x86-64
+extern const Kernels kNeon, kNeonDotprod, kNeonI8mm;      // of aarch64
 
 // Return the kernels of the widest instruction set of this processor, or of a narrower one that the
 // environment variable ATTENDANT_KERNELS names; null if the processor has none of them.

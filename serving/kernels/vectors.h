@@ -5,21 +5,44 @@
 // that another processor does not have.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
 #include "kernels.h"
 
+#define INLINE [[gnu::always_inline]] inline
+
+#if defined(__aarch64__)
+
+#include "vectors_neon.h"
+
+#else
+
+#include <immintrin.h>
+
 namespace {
 
-#define INLINE [[gnu::always_inline]] inline
+using FourFloats = __m128;
+
+INLINE void store_four(float* p, FourFloats v) { _mm_storeu_ps(p, v); }
+INLINE float first_of(FourFloats v) { return _mm_cvtss_f32(v); }
+
+// max_magnitude(a, b) is the greater of a, which is not negative, and the magnitude of b; it compares
+// their bits, so that NaN is the greatest and infinity comes next. max_magnitude_of(v) does so over v.
+INLINE float float_of(int32_t bits) {
+  float number;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
+// Return a scale that is NaN in place of infinity: the quantised values of a row with infinity or NaN
+// say nothing, and its outputs have to.
+INLINE float nan_if_infinite(float scale) { return scale + (scale - scale); }
 
 #if defined(__AVX512VNNI__)
 
 constexpr int kLanes = 16;
-constexpr bool kSignedValues = false;
+constexpr bool kSignedValues = false, kHasMagnitudes = false;
 using Floats = __m512;
 using Integers = __m512i;
 
@@ -51,12 +74,17 @@ INLINE float sum_of(Floats v) {  // by halves
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+INLINE int32_t sum_of(Integers v) { return _mm512_reduce_add_epi32(v); }
 INLINE float max_of(Floats v) { return _mm512_reduce_max_ps(v); }
+INLINE Floats max_magnitude(Floats a, Floats b) {
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(absolute(b))));
+}
+INLINE float max_magnitude_of(Floats v) { return float_of(_mm512_reduce_max_epi32(_mm512_castps_si512(v))); }
 INLINE Floats scale_by_power(Floats p, Floats n) { return _mm512_scalef_ps(p, n); }
 
 // The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.
 constexpr int kFolds[] = {2, 1, 8, 4}, kNumFolds = 4;
-INLINE __m128 sums_of(Floats a, Floats b, Floats c, Floats d) {
+INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   const Floats cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
   const Floats low = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd)));
@@ -77,6 +105,10 @@ INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) { retur
 INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 INLINE Integers lower_halves(Integers bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
 INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm512_srli_epi16(bytes, 4)); }
+constexpr bool kNarrowSums = false;
+INLINE Floats load(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 INLINE Floats load(const int8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
@@ -87,6 +119,15 @@ INLINE void store_bytes(int8_t* p, Integers v, int n) { _mm_mask_storeu_epi8(p, 
 INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {  // adds 128
   _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(plus(quantised, all_integers(128))));
 }
+
+#if defined(__AMX_INT8__)
+// What _tile_loadconfig takes: bytes and rows of the tile registers.
+struct alignas(64) AmxConfiguration {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+#endif
 
 #else  // AVX2, with or without VNNI
 
@@ -125,10 +166,24 @@ INLINE float sum_of(Floats v) {  // by halves
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+INLINE int32_t sum_of(Integers v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 1)));
+}
 INLINE float max_of(Floats v) {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+INLINE Floats max_magnitude(Floats a, Floats b) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(absolute(b))));
+}
+INLINE float max_magnitude_of(Floats v) {
+  const Integers bits = _mm256_castps_si256(v);
+  __m128i s = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+  s = _mm_max_epi32(s, _mm_unpackhi_epi64(s, s));
+  return float_of(_mm_extract_epi32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 1)), 0));
 }
 INLINE Floats scale_by_power(Floats p, Floats n) {
   const Integers exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
@@ -137,7 +192,7 @@ INLINE Floats scale_by_power(Floats p, Floats n) {
 
 // The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.
 constexpr int kFolds[] = {1, 2, 4}, kNumFolds = 3;
-INLINE __m128 sums_of(Floats a, Floats b, Floats c, Floats d) {
+INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats all_four = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   return _mm_add_ps(_mm256_castps256_ps128(all_four), _mm256_extractf128_ps(all_four, 1));
 }
@@ -152,19 +207,21 @@ INLINE Integers load_bytes(const int8_t* p) { return _mm256_load_si256(reinterpr
 INLINE Floats load(const int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
+INLINE Floats load(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 INLINE Floats load_first(const int8_t* p, int n) {
   int64_t bytes = 0;
   std::memcpy(&bytes, p, n >= 8 ? 8 : n);
   return load(reinterpret_cast<const int8_t*>(&bytes));
 }
 #if defined(__AVXVNNI__)
-constexpr bool kSignedValues = false;
+constexpr bool kSignedValues = false, kHasMagnitudes = false, kNarrowSums = false;
 INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) { return _mm256_dpbusd_avx_epi32(sum, quantised, weights); }
 INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 #else
 // The signs of the inputs go to the weights: pairs of |input| * weight stay below 2 * 128 * 127, so
-// that the 16-bit sums of the instruction do not saturate.
-constexpr bool kSignedValues = true;
+// that the 16-bit sums of the instruction do not saturate. To make magnitudes takes a ninth of a
+// product's time, so that those of inputs are stored.
+constexpr bool kSignedValues = true, kHasMagnitudes = true;
 INLINE Integers dot4(Integers sum, Integers quantised, Integers magnitudes, Integers weights) {
   const Integers pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, quantised));
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -172,6 +229,13 @@ INLINE Integers dot4(Integers sum, Integers quantised, Integers magnitudes, Inte
 INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) {
   return dot4(sum, quantised, _mm256_abs_epi8(quantised), weights);
 }
+// Sums of 16 bits of products of unsigned numbers of 4 bits: two a channel, each of at most 16 products, which
+// stay below 16 * 15 * 127. `wide_sums` makes them one of 32 bits.
+constexpr bool kNarrowSums = true;
+INLINE Integers narrow_dot4(Integers sums, Integers columns, Integers inputs) {
+  return _mm256_add_epi16(sums, _mm256_maddubs_epi16(columns, inputs));
+}
+INLINE Integers wide_sums(Integers sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 #endif
 
 INLINE void store_bytes(int8_t* p, Integers v, int n) {
@@ -180,11 +244,8 @@ INLINE void store_bytes(int8_t* p, Integers v, int n) {
   std::memcpy(p, &eight, n >= 8 ? 8 : n);
 }
 
-// Halves of bytes as numbers: 0 to 15, or where they are signed -8 to 7.
-INLINE Integers lower_halves(Integers bytes) {
-  const Integers halves = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
-  return kSignedValues ? _mm256_sub_epi8(halves, _mm256_set1_epi8(8)) : halves;
-}
+// Halves of bytes as numbers: 0 to 15.
+INLINE Integers lower_halves(Integers bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
 INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm256_srli_epi16(bytes, 4)); }
 
 INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {
@@ -197,7 +258,11 @@ INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {
 
 #endif
 
-INLINE void store_four(float* p, __m128 v) { _mm_storeu_ps(p, v); }
+}  // namespace
+
+#endif
+
+namespace {
 
 // Return e**x for x <= 0, to about 2 units in the last place (Cephes' expf); e**-87 for anything less.
 INLINE Floats exponential(Floats x) {

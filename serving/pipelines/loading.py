@@ -22,7 +22,12 @@ from serving.engine.config import EngineConfig
 from serving.engine.encoder_engine import EncodingEngine
 from serving.engine.engine import Engine
 from serving.engine.fair_share import ProcessorTurns
-from serving.engine.runtime.graph import Graphs, share_attention_graphs
+from serving.engine.runtime.graph import (
+    Graphs,
+    LentThreads,
+    lend_threads,
+    share_attention_graphs,
+)
 from serving.engine.runtime.machine import instruction_sets, shorten_switch_interval
 from serving.engine.runtime.planning import CpuBudget, PlannedModel, plan_model
 from serving.engine.scheduling.admission import SharedParts
@@ -120,10 +125,19 @@ class ModelParts:
         config = planned.config
         shared = SharedParts.create(self.bundle.manifest, config, planned.graphs)
         graphs = share_attention_graphs(planned.graphs)
-        sizes = [JobSize.COMMON] * planned.plan.engines
+        plan, lone_graphs = planned.plan, planned.lone_graphs
+        sizes = [JobSize.COMMON] * plan.engines
         if has_engine_for_small_jobs and config.device == "cpu":
             sizes.append(JobSize.SMALL)
-        return [self.any_engine(config, graphs, shared, job_size) for job_size in sizes]
+
+        def graphs_for(job_size: JobSize) -> Graphs:
+            if lone_graphs is None or job_size is not JobSize.COMMON:
+                return graphs
+            most_engines = max(1, plan.num_threads // planned.lone_threads)
+            lent_threads = LentThreads(plan.threads, planned.lone_threads, most_engines)
+            return lend_threads(graphs, lone_graphs, lent_threads)
+
+        return [self.any_engine(config, graphs_for(size), shared, size) for size in sizes]
 
     def pipeline(
         self,

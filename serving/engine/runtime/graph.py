@@ -50,6 +50,26 @@ class Graphs:
     select: Graph | None = None
     verify: Graph | None = None
     encode_attention: Callable[[], Graph] | None = None
+    lent_threads: "LentThreads | None" = None
+
+
+@dataclass
+class LentThreads:
+    """The threads that an engine is lent while few others of its model have work.
+
+    threads: of an engine while nothing is lent to it. lone_threads: while they are.
+    most_engines: number of engines that can have as many threads at once.
+    are_lent: whether the engine's next steps use them.
+    """
+
+    threads: int
+    lone_threads: int
+    most_engines: int
+    are_lent: bool = False
+
+    @property
+    def current_threads(self) -> int:
+        return self.lone_threads if self.are_lent else self.threads
 
 
 class _NoStep:
@@ -69,6 +89,46 @@ def share_attention_graphs(graphs: Graphs) -> Graphs:
         attention=_load_once(graphs.attention),
         encode_attention=_load_once(graphs.encode_attention),
     )
+
+
+def lend_threads(graphs: Graphs, lone_graphs: Graphs, lent_threads: LentThreads) -> Graphs:
+    """Return graphs for one engine that run with more threads while these are lent to it. The
+    outputs are the same.
+    """
+
+    def choose(graph: Graph | None, lone_graph: Graph | None) -> Graph | None:
+        if graph is None or lone_graph is None:
+            return graph
+        return _GraphOfTwoSessions(graph, lone_graph, lent_threads)
+
+    step = choose(graphs.step, lone_graphs.step)
+    assert step is not None
+    return replace(
+        graphs,
+        step=step,
+        encode=choose(graphs.encode, lone_graphs.encode),
+        verify=choose(graphs.verify, lone_graphs.verify),
+        lent_threads=lent_threads,
+    )
+
+
+class _GraphOfTwoSessions:
+    """A graph that is loaded twice, with an engine's own threads and with more."""
+
+    def __init__(self, graph: Graph, lone_graph: Graph, lent_threads: LentThreads) -> None:
+        self._graph, self._lone_graph, self._lent_threads = graph, lone_graph, lent_threads
+
+    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        lent_threads = self._lent_threads
+        run, run_alone = (graph.bind(inputs, outputs) for graph in (self._graph, self._lone_graph))
+
+        def run_with_current_threads() -> None:
+            if lent_threads.are_lent:
+                run_alone()
+            else:
+                run()
+
+        return run_with_current_threads
 
 
 def _load_once(load: Callable[[], Graph] | None) -> Callable[[], Graph] | None:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CPUINFO = Path("/proc/cpuinfo")
+MEMINFO = Path("/proc/meminfo")
 _SWITCH_INTERVAL_SECONDS = 0.0002
 _IS_VECTORS = re.compile("amx|asimd|avx|bf16|f16c|fma|i8mm|sse|sve")
 
@@ -20,6 +21,18 @@ def available_cpus(cgroups: Path = CGROUPS, own_cgroups: Path = OWN_CGROUPS) -> 
     """
     quotas = [int(quota) for quota in _quotas(cgroups, own_cgroups)]
     return max(1, min([len(os.sched_getaffinity(0)), *quotas]))
+
+
+def free_memory(
+    meminfo: Path = MEMINFO, cgroups: Path = CGROUPS, own_cgroups: Path = OWN_CGROUPS
+) -> int:
+    """Return the bytes of memory that this process may still allocate: of the machine, and within
+    the limits of its control groups (versions 1 and 2); 0 if they are unknown.
+    """
+    free = 0
+    with suppress(OSError, ValueError, IndexError):
+        free = 1024 * int(meminfo.read_text().split("MemAvailable:")[1].split()[0])
+    return min([free, *_free_in_groups(cgroups, own_cgroups)])
 
 
 def shorten_switch_interval() -> None:
@@ -101,3 +114,19 @@ def _quota_v1(group: Path) -> float | None:
         return quota / period if quota > 0 else None  # -1 is no quota
     except (OSError, ValueError, ZeroDivisionError):
         return None
+
+
+def _free_in_groups(cgroups: Path, own_cgroups: Path) -> Iterator[int]:
+    """Yield the bytes that each control group of this process has left. Cached files count as used,
+    though they would make room.
+    """
+    names = {True: ("memory.max", "memory.current")}
+    names[False] = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for controllers, path in _memberships(own_cgroups):
+        is_v2 = not controllers
+        if is_v2 or "memory" in controllers.split(","):
+            root = cgroups if is_v2 else cgroups / "memory"
+            for group in _with_parents(root, path):
+                with suppress(OSError, ValueError):  # no such group, or "max": no limit
+                    limit, used = (int((group / name).read_text()) for name in names[is_v2])
+                    yield max(0, limit - used)

@@ -4,13 +4,17 @@ One engine with many threads answers a single request soonest. Engines of one th
 highest throughput, because no thread waits for another, and one computes while another's Python
 runs. The outputs are the same, byte for byte, under any plan.
 
-The rule: the highest throughput wins, but a step of one row may take at most twice as long as under
-the plan where it is shortest. Plans are measured in turns, so that other load on the machine
-disturbs all of them alike, and another plan than the default must win in nearly every round.
+The rule: the highest throughput wins, and an engine that works alone is lent the threads of the
+plan whose steps of one row are shortest. Where threads cannot be lent, because each number of
+threads needs weights of its own in memory, a step of one row may take at most twice as long as
+under that plan. Plans are measured in turns, so that other load on the machine disturbs all of them
+alike, and another plan than the default must win in nearly every round.
 """
 
 import hashlib
 import json
+import logging
+import math
 import os
 import statistics
 import time
@@ -24,14 +28,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-from serving.bundle.manifest import MANIFEST_FILE, Manifest
+from serving.bundle.manifest import MANIFEST_FILE, Manifest, Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.machine import processor_name
+from serving.engine.runtime.machine import free_memory, processor_name
 from serving.engine.runtime.sample_requests import SampleRequests
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.worker import SteppedEngine
+from serving.kernels.library import native_kernels
 from serving.requests.request import FailedEvent, is_final
 
 # The small operators of a step gain little from more threads.
@@ -39,15 +44,19 @@ DEFAULT_THREADS = 4
 # Over HTTP on two CPUs, two engines of one thread answer up to 1.6 times as many requests as one
 # of two threads, which wait for each other whenever HTTP has one of the CPUs.
 DEFAULT_ENGINES = 2
-# The graphs of all measured plans are loaded at the same time, and few steps of a larger model fit
-# into the time of a measurement.
-MAX_MEASURED_BYTES = 512 * 2**20
-# A measurement delays the first start of a server, so it may take this long with the loading of the
-# graphs. Rounds are short: other load on the machine then falls on all plans of a round alike.
-MAX_SECONDS = 2.0
+# A measurement delays the first start of a server. Without the loading of graphs it may take this
+# long, and as long as this many steps of one row. Rounds are short: other load on the machine then
+# falls on all plans of a round alike.
+MAX_SECONDS, MAX_STEPS = 2.0, 120
+# Of the free memory, for the graphs of all plans at once: each has its weights twice for a while.
+_SHARE_OF_MEMORY = 0.4
+# No more plans are loaded after this time; a machine with many CPUs has four.
+MAX_LOADING_SECONDS = 30.0
 ROUNDS = 8
 _SECONDS_OF_SINGLE_STEPS, _SECONDS_AT_LOAD = 0.01, 0.02
 _ROWS_PER_CPU = 16  # a loaded server has about as many
+# The prompts of as many rows would take most of the time of a large model's measurement.
+_LARGE_BYTES, _ROWS_PER_CPU_OF_LARGE = 512 * 2**20, 4
 _MIN_STEPS = 2
 # On a busy machine rounds differ by chance, and chance must not choose: another plan than the
 # default must be better by more than noise, in four rounds of five.
@@ -57,9 +66,12 @@ _MIN_SHARE_OF_ROUNDS = 0.8
 # HTTP, which is not measured, takes a CPU from the engines now and then, while all threads of an
 # engine wait for the one that has lost it.
 _MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP = 1.25
+_LONG_STEP_SECONDS = 0.02  # beside steps of this length HTTP takes little
 _MAX_LATENCY_LOSS = 2.0  # see the rule above
+_MIN_GAIN_OF_LENT_THREADS = 1.1  # of a step of one row
 
 Clock = Callable[[], float]
+logger = logging.getLogger(__name__)
 
 
 class Origin(StrEnum):
@@ -153,18 +165,26 @@ Measurements = Mapping[ExecutionPlan, Sequence[Round]]
 
 
 def best_plan(
-    default: ExecutionPlan, measurements: Measurements, serves_http: bool = False
+    default: ExecutionPlan,
+    measurements: Measurements,
+    serves_http: bool = False,
+    lends_threads: bool = False,
 ) -> ExecutionPlan:
-    """Return the best measured plan, or the default if no other is clearly better."""
+    """Return the best measured plan, or the default if no other is clearly better.
+
+    lends_threads: whether an engine that works alone gets the threads that it needs.
+    """
     if _num_rounds(measurements) < MIN_ROUNDS:
         return default
     latency = _medians(measurements, "step_seconds")
     throughput = _medians(measurements, "tokens_per_second")
-    longest = _MAX_LATENCY_LOSS * min(latency.values())
+    shortest = min(latency.values())
+    longest = math.inf if lends_threads else _MAX_LATENCY_LOSS * shortest
     quick = [plan for plan in measurements if latency[plan] <= longest]
+    has_busy_http = serves_http and shortest < _LONG_STEP_SECONDS
 
     def is_better(plan: ExecutionPlan) -> bool:
-        more_threads = serves_http and plan.threads > default.threads
+        more_threads = has_busy_http and plan.threads > default.threads
         min_gain = _MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP if more_threads else _MIN_GAIN
         pairs = zip(measurements[plan], measurements[default], strict=False)
         wins = [
@@ -175,6 +195,18 @@ def best_plan(
 
     better = [plan for plan in quick if default not in quick or is_better(plan)]
     return max(better, key=throughput.__getitem__, default=default)
+
+
+def threads_of_lone_engine(plan: ExecutionPlan, measurements: Measurements) -> int:
+    """Return how many threads an engine of this plan should have while it works alone: its own, or
+    those of the plan with the shortest steps of one row.
+    """
+    if _num_rounds(measurements) < MIN_ROUNDS:
+        return plan.threads
+    latency = _medians(measurements, "step_seconds")
+    quickest = min(latency, key=latency.__getitem__)
+    gain = latency[plan] / latency[quickest]
+    return max(plan.threads, quickest.threads if gain >= _MIN_GAIN_OF_LENT_THREADS else 0)
 
 
 def _num_rounds(measurements: Measurements) -> int:
@@ -197,17 +229,23 @@ def measure_plans(
     open_trial: Callable[[ExecutionPlan], MeasurablePlan],
     clock: Clock = time.perf_counter,
 ) -> Measurements:
-    """Measure the first plans, as many as there is time for."""
-    ends = clock() + MAX_SECONDS
+    """Measure plans in turns, as many rounds as there is time for. The first plans are measured, as
+    many as are loaded in time, but two at least.
+    """
+    started = clock()
     trials: dict[ExecutionPlan, MeasurablePlan] = {}
+    step_seconds = 0.0
     for plan in plans:
-        trials[plan] = open_trial(plan)
-        trials[plan].measure()  # the first steps allocate memory
-        if clock() > ends - MAX_SECONDS / 2:
+        if len(trials) >= 2 and clock() - started > MAX_LOADING_SECONDS:
             break
+        trials[plan] = open_trial(plan)
+        first = trials[plan].measure()  # the first steps allocate memory
+        step_seconds = max(step_seconds, first.step_seconds)
+        logger.info("measuring %s: a step of %.4f s", plan, first.step_seconds)
+    ends = clock() + MAX_SECONDS + MAX_STEPS * step_seconds
     rounds: dict[ExecutionPlan, list[Round]] = {plan: [] for plan in trials}
     for _ in range(ROUNDS):
-        if len(trials) == 1 or clock() > ends:
+        if clock() > ends:
             break
         for plan, trial in trials.items():
             rounds[plan].append(trial.measure())
@@ -265,15 +303,31 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A plan, how it was chosen, and the configuration and graphs of its engines."""
+    """A plan, how it was chosen, and the configuration and graphs of its engines.
+
+    lone_threads: threads of an engine that works alone.
+    lone_graphs: the graphs with these threads; None if they are those of the plan.
+    """
 
     plan: ExecutionPlan
     origin: Origin
     config: EngineConfig
     graphs: Graphs
+    lone_threads: int = 0
+    lone_graphs: Graphs | None = None
 
     def __str__(self) -> str:
-        return f"{self.plan} ({self.origin})"
+        lent = f", {self.lone_threads} threads for one alone" if self.lone_graphs else ""
+        return f"{self.plan}{lent} ({self.origin})"
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A plan, how it was chosen, and the threads of an engine that works alone."""
+
+    plan: ExecutionPlan
+    origin: Origin
+    lone_threads: int
 
 
 def plan_model(
@@ -291,40 +345,79 @@ def plan_model(
             loaded[threads] = open_graphs(bundle, replace(config, threads=threads))
         return loaded[threads]
 
-    def open_trial(plan: ExecutionPlan) -> Trial:
+    def open_trial(plan: ExecutionPlan, rows_per_cpu: int) -> Trial:
         graphs = graphs_for(plan.threads)
         return Trial(
-            bundle.manifest, config, plan, lambda trial_config: make_engine(trial_config, graphs)
+            bundle.manifest,
+            config,
+            plan,
+            lambda trial_config: make_engine(trial_config, graphs),
+            rows_per_cpu,
         )
 
-    plan, origin = _choose_plan(bundle, config, budget, open_trial)
-    config = replace(config, threads=plan.threads)
-    return PlannedModel(plan, origin, config, graphs_for(plan.threads))
+    def measure(plans: Sequence[ExecutionPlan]) -> Measurements:
+        num_bytes = _num_bytes(bundle)
+        is_large = num_bytes > _LARGE_BYTES
+        rows_per_cpu = _ROWS_PER_CPU_OF_LARGE if is_large else _ROWS_PER_CPU
+        open_plan = partial(open_trial, rows_per_cpu=rows_per_cpu)
+        if _shares_weights(bundle) or len(plans) * num_bytes < _SHARE_OF_MEMORY * free_memory():
+            return measure_plans(plans, open_plan)
+        measurements: dict[ExecutionPlan, Sequence[Round]] = {}
+        for plan in plans:
+            loaded.clear()
+            measurements |= measure_plans([plan], open_plan)
+        loaded.clear()
+        return measurements
+
+    choice = _choose_plan(bundle, config, budget, measure)
+    plan = choice.plan
+    lone_graphs = None
+    if choice.lone_threads > plan.threads:
+        lone_graphs = graphs_for(choice.lone_threads)
+    config, graphs = replace(config, threads=plan.threads), graphs_for(plan.threads)
+    return PlannedModel(plan, choice.origin, config, graphs, choice.lone_threads, lone_graphs)
 
 
 def _choose_plan(
     bundle: Bundle,
     config: EngineConfig,
     budget: CpuBudget,
-    open_trial: Callable[[ExecutionPlan], MeasurablePlan],
-) -> tuple[ExecutionPlan, Origin]:
+    measure: Callable[[Sequence[ExecutionPlan]], Measurements],
+) -> _Choice:
+    def chosen(plan: ExecutionPlan, origin: Origin) -> _Choice:
+        return _Choice(plan, origin, plan.threads)
+
     if config.device != "cpu":
-        return ExecutionPlan(1, budget.threads or budget.cpus), Origin.ONLY
+        return chosen(ExecutionPlan(1, budget.threads or budget.cpus), Origin.ONLY)
     if budget.given_plan is not None:
-        return budget.given_plan, Origin.GIVEN
+        return chosen(budget.given_plan, Origin.GIVEN)
     default, plans = default_plan(budget.cpus), candidate_plans(budget.cpus)
     if len(plans) == 1:
-        return default, Origin.ONLY
-    file = MeasurementFile(bundle, budget.cpus)
-    if stored := file.read_measurements():
-        return best_plan(default, stored, budget.serves_http), Origin.STORED
-    num_bytes = sum((bundle.folder / name).stat().st_size for name in bundle.manifest.files)
-    if not budget.can_measure or num_bytes > MAX_MEASURED_BYTES:
-        return unmeasured_plan(budget), Origin.DEFAULT
-    measurements = measure_plans(plans, open_trial)
-    if _num_rounds(measurements) >= MIN_ROUNDS:
-        file.write_measurements(measurements)
-    return best_plan(default, measurements, budget.serves_http), Origin.MEASURED
+        return chosen(default, Origin.ONLY)
+    file, origin = MeasurementFile(bundle, budget.cpus), Origin.STORED
+    measurements = file.read_measurements()
+    if not measurements:
+        if not budget.can_measure:
+            return chosen(unmeasured_plan(budget), Origin.DEFAULT)
+        logger.info("%s is measured, once for this machine", bundle.manifest.name)
+        measurements, origin = measure(plans), Origin.MEASURED
+        if _num_rounds(measurements) >= MIN_ROUNDS:
+            file.write_measurements(measurements)
+    lends_threads = _shares_weights(bundle) and not bundle.manifest.task.only_encodes
+    plan = best_plan(default, measurements, budget.serves_http, lends_threads)
+    if not lends_threads:
+        return chosen(plan, origin)
+    return _Choice(plan, origin, threads_of_lone_engine(plan, measurements))
+
+
+def _shares_weights(bundle: Bundle) -> bool:
+    """Return whether graphs of other threads need little memory: native kernels share weights."""
+    is_quantised = bundle.manifest.precision in (Precision.INT8, Precision.INT4)
+    return is_quantised and native_kernels().path is not None
+
+
+def _num_bytes(bundle: Bundle) -> int:
+    return sum((bundle.folder / name).stat().st_size for name in bundle.manifest.files)
 
 
 class Trial:
@@ -336,8 +429,9 @@ class Trial:
         config: EngineConfig,
         plan: ExecutionPlan,
         make_engine: Callable[[EngineConfig], SteppedEngine],
+        rows_per_cpu: int = _ROWS_PER_CPU,
     ) -> None:
-        self._rows = _ROWS_PER_CPU * plan.threads
+        self._rows = rows_per_cpu * plan.threads
         config = replace(
             config,
             slots=self._rows,
@@ -354,10 +448,10 @@ class Trial:
 
     def measure(self) -> Round:
         step_seconds = self._step_seconds(self._single, 1, _SECONDS_OF_SINGLE_STEPS)
-        for engine in self._engines:
-            self._fill(engine, self._rows)
+        fill = partial(self._fill, num_rows=self._rows)
         at_load = partial(self._step_seconds, num_rows=self._rows, seconds=_SECONDS_AT_LOAD)
         with ThreadPoolExecutor(len(self._engines)) as threads:
+            list(threads.map(fill, self._engines))
             step_times = threads.map(at_load, self._engines)
             throughput = sum(self._rows / seconds for seconds in step_times)
         return Round(throughput, step_seconds)

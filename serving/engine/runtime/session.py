@@ -36,6 +36,7 @@ from serving.engine.cuda.device_graph import (
 )
 from serving.engine.cuda.memory import CudaMemory, DeviceBytes, bytes_of_row, rows_that_fit
 from serving.engine.runtime.graph import NO_STEP, Graph, Graphs, OrtGraph
+from serving.engine.runtime.mapped_files import release_pages
 from serving.engine.states.memory import HostMemory
 from serving.engine.states.store import Coarse
 from serving.errors import BundleError, DeviceError, OutOfMemory
@@ -59,7 +60,10 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
         return _open_device_graphs(bundle, config)
 
     def load(name: str) -> OrtGraph:
-        return OrtGraph(_open_graph(bundle, name, config))
+        graph = OrtGraph(_open_graph(bundle, name, config))
+        for file in bundle.weight_files:
+            release_pages(file)
+        return graph
 
     names = bundle.manifest.graphs
     step: Graph = load("step") if "step" in names else NO_STEP
@@ -157,9 +161,7 @@ def _max_rows(bundle: Bundle, config: EngineConfig, runtime: CudaRuntime) -> int
     manifest = bundle.manifest
     free, total = runtime.memory()
     weights = sum(bundle.graph_path(name).stat().st_size for name in manifest.graphs)
-    weights += sum(
-        (bundle.folder / name).stat().st_size for name in manifest.files if name.endswith(".bin")
-    )
+    weights += sum(file.stat().st_size for file in bundle.weight_files)
     rows = rows_that_fit(
         manifest, config, DeviceBytes(free, int(config.device_share * total) - weights)
     )

@@ -95,6 +95,11 @@ class Scheduler:
             self.job_queues.has_engine_for_small_jobs = True
         return queue
 
+    @property
+    def num_busy_engines(self) -> int:
+        """Return the number of engines that have taken generations which have not ended."""
+        return sum(queue.num_rows > 0 for queue in self.engine_queues)
+
     def accept(self, requests: Sequence[GenerationRequest], now: float) -> list[Generation]:
         """Validate requests and return their generations. Raises RequestError."""
         return [self._validator.accept(request, now) for request in requests]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from export.graph.choice import BLOCK, LEAST_IN_BLOCKS, WINDOW, Columns, choose, filled_up
+from export.graph.matrix import Matrix
 from export.graph.writer import Array, GraphWriter
 from serving.bundle.manifest import WANTS_LOGP
 from tests.export.sessions import session_of
@@ -61,10 +62,10 @@ def test_the_likeliest_are_the_same_where_nobody_wants_log_probabilities() -> No
 
 
 def test_an_output_layer_with_a_bias_is_filled_up_with_tokens_that_never_come() -> None:
-    weight = np.ones((VOCAB_SIZE - 5, 3), np.float32)
+    weight = Matrix.of_array(np.ones((VOCAB_SIZE - 5, 3), np.float32))
     wide, bias = filled_up(weight, np.zeros(VOCAB_SIZE - 5, np.float32))
-    assert wide.shape == (VOCAB_SIZE, 3)
+    assert wide.shape == wide.read().shape == (VOCAB_SIZE, 3)
     assert bias is not None and np.isneginf(bias[-5:]).all() and not bias[:-5].any()
     assert filled_up(weight, None)[0] is weight
-    few = np.ones((100, 3), np.float32), np.zeros(100, np.float32)
+    few = Matrix.of_array(np.ones((100, 3), np.float32)), np.zeros(100, np.float32)
     assert filled_up(*few)[0] is few[0]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from export.graph.matrix import Matrix
 from export.graph.quantise import RowQuantiser, quantise_channels
 from export.graph.writer import GraphWriter, Value
 from tests.export.sessions import session_of
@@ -14,7 +15,7 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """x times weight transposed, through the quantised graph."""
     graph = GraphWriter("product")
     rows = graph.input("x", "float32", (x.shape[1],))
-    y = RowQuantiser(graph).linear(rows, "weight", weight)
+    y = RowQuantiser(graph).linear(rows, "weight", Matrix.of_array(weight))
     graph.output("y", y, "float32", (len(weight),))
     (result,) = session_of(graph).run(None, {"x": x})
     return np.asarray(result)
@@ -52,7 +53,7 @@ def product_in_loop(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     quantiser = RowQuantiser(graph)
 
     def write_iteration(number: Value, rows: Value) -> list[Value]:
-        return [rows, quantiser.linear(rows, "weight", weight)]
+        return [rows, quantiser.linear(rows, "weight", Matrix.of_array(weight))]
 
     _, actual = graph.loop(
         graph.constant(1, "int64"), [rows], "float32", write_iteration, num_scan_outputs=1

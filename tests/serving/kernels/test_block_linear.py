@@ -20,21 +20,36 @@ ROWS = [1, 2, 3, 4, 5, 7, 8, 9, 17, 64]
 TOLERANCE = 1e-5  # of the largest product of a row, for the rounding of sums
 
 
+# Any numbers, those of fp16, or such of which two blocks share one, as in GGUF files.
+SCALES = ["fp32", "fp16", "shared"]
+
+
 def layer(
-    inputs: int, outputs: int, has_bias: bool = True, bits: int = 8
+    inputs: int, outputs: int, has_bias: bool = True, bits: int = 8, scales: str = "fp32"
 ) -> tuple[bytes, dict[str, Array]]:
-    """Return a model of the layer, and its weights with levels counted from zero."""
+    """Return a model of the layer, and its weights in the kernels' blocks, counted from zero."""
     random = np.random.default_rng(inputs)
     weight = random.standard_normal((outputs, inputs)).astype(np.float32)
-    weight[0, :BLOCK] = 0
     levels, scale = eight_bits(weight) if bits == 8 else four_bits(weight)[:2]
+    if scales != "fp32":
+        scale = scale.astype(np.float16).astype(np.float32)
+        scale[1::3, ::2] = 2.0**-24  # the smallest number of fp16
+    if scales == "shared":
+        scale[:, 1::2] = scale[:, : scale.shape[1] // 2 * 2 : 2]
+    levels[0, 0], scale[0, 0] = 2 ** (bits - 1), 1e-14  # zeros
     stored = levels if bits == 8 else pack_blocks(levels)
     weights: dict[str, Array] = {"levels": stored, "scale": scale}
     if has_bias:
         weights["bias"] = random.standard_normal(outputs).astype(np.float32)
     ports = [("x", FLOAT, ["rows", "width"])], [("y", FLOAT, ["rows", outputs])]
     model = model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=outputs, K=inputs, bits=bits)
-    return model, {**weights, "levels": levels.astype(np.int64) - 2 ** (bits - 1)}
+    centred = levels.astype(np.int64) - 2 ** (bits - 1)
+    if scales == "shared":
+        centred = np.pad(centred, ((0, 0), (0, levels.shape[1] % 2), (0, 0)))
+        centred, scale = centred.reshape(outputs, -1, 2 * BLOCK), scale.copy()
+        scale[0, 0] = scale[0, min(1, scale.shape[1] - 1)]
+        scale = scale[:, ::2]
+    return model, {**weights, "scale": scale, "levels": centred}
 
 
 def plain_product(x: Array, weights: dict[str, Array]) -> Array:
@@ -61,14 +76,15 @@ def differences(found: Array, expected: Array) -> float:
     return float((np.abs(found - expected) / scale).max())
 
 
+@pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
 def test_products_are_those_of_a_plain_loop(
-    inputs: int, outputs: int, threads: int, has_bias: bool, bits: int
+    inputs: int, outputs: int, threads: int, has_bias: bool, bits: int, scales: str
 ) -> None:
-    model, weights = layer(inputs, outputs, has_bias, bits)
+    model, weights = layer(inputs, outputs, has_bias, bits, scales)
     run = native(model, threads)
     for rows in ROWS:
         x = vectors(rows, inputs)
@@ -85,11 +101,13 @@ def test_products_are_those_of_the_operator(bits: int) -> None:
     assert differences(actual, expected) < 5 * TOLERANCE
 
 
-def test_a_row_has_the_same_bits_alone() -> None:
-    run, x = native(layer(130, 65)[0]), vectors(70, 130)
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_row_has_the_same_bits_alone(bits: int, scales: str) -> None:
+    run, x = native(layer(130, 65, True, bits, scales)[0], threads=2), vectors(300, 130)
     together = run({"x": x})[0]
-    for number in (1, 3, 8, 31):
-        for first in range(0, 70 - number, 9):
+    for number in (1, 2, 3, 5, 8, 9, 16, 17, 31, 129):
+        for first in range(0, 300 - number, 37):
             part = run({"x": x[first : first + number]})[0]
             assert np.array_equal(part, together[first : first + number])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serving.engine.runtime import machine
-from serving.engine.runtime.machine import available_cpus, processor_name
+from serving.engine.runtime.machine import available_cpus, free_memory, processor_name
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +86,20 @@ def test_a_processor_has_a_name_where_the_kernel_tells_it(tmp_path: Path) -> Non
 
 def test_this_machine_has_at_least_one() -> None:
     assert 1 <= available_cpus() <= (os.cpu_count() or 1) + 63
+
+
+def test_free_memory_is_that_of_the_machine_and_of_control_groups(tmp_path: Path) -> None:
+    meminfo, cgroups, own = (tmp_path / name for name in ("meminfo", "cgroup", "own"))
+    assert free_memory(meminfo, cgroups, own) == 0
+    write(meminfo, "MemTotal: 4000 kB\nMemAvailable:    3000 kB\n")
+    assert free_memory(meminfo, cgroups, own) == 3000 * 1024
+    write(own, "4:memory:/docker/a1\n0::/a2\n")
+    write(cgroups / "a2/memory.max", "max\n")
+    write(cgroups / "a2/memory.current", "5\n")
+    assert free_memory(meminfo, cgroups, own) == 3000 * 1024
+    write(cgroups / "memory/docker/a1/memory.limit_in_bytes", "2000000\n")
+    write(cgroups / "memory/docker/a1/memory.usage_in_bytes", "500000\n")
+    assert free_memory(meminfo, cgroups, own) == 1500000
+    write(cgroups / "memory.max", "1000000\n")
+    write(cgroups / "memory.current", "1000001\n")
+    assert free_memory(meminfo, cgroups, own) == 0

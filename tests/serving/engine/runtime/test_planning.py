@@ -1,8 +1,10 @@
 """Which plans there are, which one measurements choose, and how they are taken and kept."""
 
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,10 @@ from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime import planning
+from serving.engine.runtime.graph import LentThreads
 from serving.engine.runtime.planning import (
     MAX_SECONDS,
+    MAX_STEPS,
     MIN_ROUNDS,
     ROUNDS,
     CpuBudget,
@@ -29,9 +33,11 @@ from serving.engine.runtime.planning import (
     default_plan,
     divide_cpus,
     measure_plans,
+    threads_of_lone_engine,
     unmeasured_plan,
 )
 from serving.engine.worker import SteppedEngine
+from serving.kernels.library import native_kernels
 from serving.pipelines.loading import ModelParts
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 from tests.tiny import PICTURE_READER, tiny_bundle
@@ -228,9 +234,84 @@ def test_a_cache_that_cannot_be_written_is_ignored(folder: Path, cache: Path) ->
     assert MeasurementFile(open_bundle(folder), 2).read_measurements() == {}
 
 
-def test_a_large_model_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "MAX_MEASURED_BYTES", 1)
-    assert planned(folder, SERVED).origin is Origin.DEFAULT
+def test_a_large_model_is_measured_with_fewer_rows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers_of_rows: list[int] = []
+    real_trial = planning.Trial
+
+    def trial(*arguments: Any) -> Trial:
+        numbers_of_rows.append(arguments[-1])
+        return real_trial(*arguments)
+
+    monkeypatch.setattr(planning, "Trial", trial)
+    assert planned(folder, SERVED).origin is Origin.MEASURED
+    shutil.rmtree(cache_folder())
+    monkeypatch.setattr(planning, "_LARGE_BYTES", 1)
+    assert planned(folder, SERVED).origin is Origin.MEASURED
+    assert numbers_of_rows == [16, 16, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("precision", "free", "plans_at_once"),
+    [(Precision.FP32, 2**40, 2), (Precision.FP32, 0, 1), (Precision.INT8, 0, 2)],
+)
+def test_plans_whose_weights_do_not_fit_are_measured_one_after_the_other(
+    precision: Precision,
+    free: int,
+    plans_at_once: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if precision is Precision.INT8 and native_kernels().path is None:
+        pytest.skip("without native kernels nothing shares weights")
+    calls: list[list[ExecutionPlan]] = []
+
+    def measure(plans: Sequence[ExecutionPlan], open_trial: object) -> Measurements:
+        calls.append([*plans])
+        return {plan: STEADY[plan] for plan in plans}
+
+    monkeypatch.setattr(planning, "measure_plans", measure)
+    monkeypatch.setattr(planning, "free_memory", lambda: free)
+    path = tiny_bundle("transformer", tmp_path, precision)
+    assert planned(path, SERVED).plan == ONE
+    assert [plan for plans in calls for plan in plans] == [TWO, ONE]
+    assert {len(plans) for plans in calls} == {plans_at_once}
+
+
+def test_an_engine_alone_has_the_threads_of_the_shortest_steps(
+    folder: Path, measured: list[Measurements]
+) -> None:
+    if native_kernels().path is None:
+        pytest.skip("without native kernels nothing shares weights")
+    measured.append({TWO: rounds(1500, 0.009), ONE: rounds(1000, 0.004)})
+    lent = planned(folder, SERVED)
+    assert str(lent) == "2 engines, 1 thread each, 2 threads for one alone (measured)"
+    common, other, small = ModelParts.open(folder).engines(lent, has_engine_for_small_jobs=True)
+    assert common.lent_threads == other.lent_threads == LentThreads(1, 2, most_engines=1)
+    assert common.lent_threads is not other.lent_threads
+    assert small.lent_threads is None
+
+
+def test_threads_are_lent_for_clearly_shorter_steps_only() -> None:
+    assert threads_of_lone_engine(TWO, {TWO: rounds(1500, 0.009), ONE: rounds(900, 0.004)}) == 2
+    assert threads_of_lone_engine(TWO, {TWO: rounds(1500, 0.0042), ONE: rounds(900, 0.004)}) == 1
+    assert threads_of_lone_engine(ONE, {TWO: rounds(900, 0.003), ONE: rounds(1500, 0.004)}) == 2
+    assert threads_of_lone_engine(TWO, {}) == 1
+
+
+def test_without_lent_threads_a_step_must_not_take_twice_as_long(
+    tmp_path: Path, measured: list[Measurements]
+) -> None:
+    """Each session of an fp32 bundle has its own copy of the weights."""
+    path = tiny_bundle("transformer", tmp_path, Precision.FP32)
+    measured.append({TWO: rounds(1500, 0.009), ONE: rounds(1000, 0.004)})
+    assert str(planned(path, SERVED)) == "1 engine, 2 threads each (measured)"
+
+
+def test_beside_long_steps_http_does_not_matter() -> None:
+    figures = {TWO: rounds(10, 0.2), ONE: rounds(11, 0.1)}
+    assert best_plan(TWO, figures, serves_http=True) == ONE
 
 
 @pytest.mark.parametrize(
@@ -284,10 +365,9 @@ class SlowModel:
     [
         (2, 0.2, 0.02, 2, ROUNDS),
         (64, 0.01, 0.01, 4, ROUNDS),
-        (64, 0.6, 0.01, 2, ROUNDS),
-        (2, 0.1, 0.2, 2, 2),
-        (2, 0.1, 0.95, 1, 0),
-        (2, 5.0, 0.5, 1, 0),
+        (64, 20.0, 0.01, 2, ROUNDS),
+        (2, 50.0, 0.2, 2, ROUNDS),
+        (2, 5.0, 5.0, 2, ROUNDS),
     ],
 )
 def test_a_measurement_ends_in_time(
@@ -297,4 +377,16 @@ def test_a_measurement_ends_in_time(
     plans = candidate_plans(cpus)
     measurements = measure_plans(plans, lambda plan: SlowModel(clock, loading, step), clock)
     assert [len(rounds) for rounds in measurements.values()] == [num_rounds] * num_plans
-    assert clock.now <= MAX_SECONDS + loading + 2 * 2 * step
+    assert clock.now <= num_plans * loading + MAX_SECONDS + MAX_STEPS * step + 2 * 4 * step
+
+
+def test_rounds_that_take_too_long_are_left_out() -> None:
+    clock = Clock()
+
+    class Stalled(SlowModel):
+        def measure(self) -> Round:
+            clock.now += 100 * self.step
+            return Round(1 / self.step, self.step)
+
+    measurements = measure_plans([TWO, ONE], lambda plan: Stalled(clock, 0, 0.1), clock)
+    assert [len(rounds) for rounds in measurements.values()] == [1, 1]
