@@ -305,7 +305,7 @@ def test_parts_of_the_library_alone(name: str, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("name", build.INSTRUCTION_SETS)
+@pytest.mark.parametrize("name", build.instruction_sets_of(build.ARCHITECTURE))
 def test_kernels_share_no_function_with_another_instruction_set(name: str, tmp_path: Path) -> None:
     """The linker keeps one of all functions of a name, perhaps with instructions that a processor
     lacks. Without optimisation none is inlined but those that have to be.
