@@ -216,6 +216,8 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int
 extern const Kernels KERNELS{
     KERNELS_NAME,    kSignedValues,     kTile,           kInputsMultiple, kRowsMultiple,  kValueBytes,
     quantise,        multiply,          quantise_blocks, multiply_blocks, quantise_channels,
-    attend<float>,   attend<int8_t>,    rotate,          choose,         gru_cell,
-    gru_reset,       gru_update,        lstm_cell,       ssru_cell,      attend_to_states,
+    attend<float>,   attend<int8_t>,    attend_to_blocks<float>,          merge_blocks<float>,
+    attention_weights<float>,           attention_weights<int8_t>,
+    rotate,          choose,            gru_cell,        gru_reset,       gru_update,
+    lstm_cell,       ssru_cell,         attend_to_states,
 };
