@@ -57,7 +57,8 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         )
         self.heads = [self.heads_of(layer) for layer in range(config.num_layers)]
         self.states: list[list[StateSpec]] = [
-            heads.states("self", StateKind.APPEND, layer) for layer, heads in enumerate(self.heads)
+            heads.states("self", StateKind.APPEND, layer, layers.weights.cache_dtype)
+            for layer, heads in enumerate(self.heads)
         ]
 
     @abstractmethod
