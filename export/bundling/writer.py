@@ -15,6 +15,7 @@ from tqdm import tqdm
 from export.bundling.atomic_folder import atomic_folder
 from export.bundling.parity import AnyParity, RecordedParity
 from export.bundling.weight_file import WeightFile
+from export.graph.blocks import NO_OUTLIERS
 from export.graph.choice import with_select
 from export.graph.model import TARGETS, ExportedModel, Weights
 from export.graph.writer import Array
@@ -314,14 +315,14 @@ def _write_files(
 def _find_outliers(
     checkpoint: Checkpoint, weights: Weights, file: WeightFile, folder: Path, precision: Precision
 ) -> Mapping[str, Array]:
-    """Run the graphs that tell how large inputs are. They are written to ``folder``, where those of
-    the bundle take their place.
-    """
+    """Run graphs that tell how large inputs are. ``file`` is in ``folder``."""
     from export.bundling.outliers import find_outliers  # it alone needs ONNX Runtime
 
+    assert isinstance(checkpoint.config, DecoderOnlyConfig)
     weights.outliers = None
-    model = build_model(checkpoint, precision, weights)
+    build = graph_builder(checkpoint.config.architecture)
+    model: ExportedModel = build(checkpoint.config, weights, precision)
+    if weights.have_problems:  # the bundle's graphs are refused, with all of them
+        return NO_OUTLIERS
     file.flush()
-    observing = BundleWriter(checkpoint, model, precision, checkpoint.name)
-    observing.write_files(folder)
-    return find_outliers(observing.write_manifest(folder))
+    return find_outliers(model.graphs, checkpoint.config, folder)

@@ -152,6 +152,11 @@ class Weights:
             np.concatenate(scales), max(ranges) if len(ranges) == len(parts) else None
         )
 
+    @property
+    def have_problems(self) -> bool:
+        """Whether anything that was taken so far is wrong."""
+        return bool(self._problems)
+
     def finish(self, folder: Path) -> None:
         """Raise CheckpointError if anything taken was wrong or anything given was not used."""
         unused = sorted(self._arrays.keys() - self._used)
