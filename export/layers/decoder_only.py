@@ -65,7 +65,8 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
 
     def layer_states(self, layer: int) -> list[StateSpec]:
         """Return the keys and values of one layer."""
-        return self.layer_heads(layer).states("self", StateKind.APPEND, layer)
+        dtype = self.layers.weights.cache_dtype
+        return self.layer_heads(layer).states("self", StateKind.APPEND, layer, dtype)
 
     @abstractmethod
     def heads_of(self, layer: int) -> AttentionSizes:
