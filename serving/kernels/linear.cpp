@@ -15,22 +15,18 @@
 
 namespace {
 
-int round_up(int number, int multiple) { return (number + multiple - 1) / multiple * multiple; }
+constexpr int64_t kMostInputs = 1 << 17;  // of products of up to 127 * 128, whose sum must fit 32 bits
+
+int64_t round_up(int64_t number, int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
 }  // namespace
-
-uint8_t* scratch(size_t bytes) {
-  thread_local std::vector<uint8_t> memory;
-  if (memory.size() < bytes + kAlignment) memory.resize(bytes + kAlignment);
-  const auto start = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (kAlignment - start % kAlignment) % kAlignment;
-}
 
 QuantizedLinear::QuantizedLinear(const Info& info) {
   const Tensor weight = info.constant(1), scale = info.constant(2), bias = info.constant(3);
   require(weight && scale, "QuantizedLinear: weight and scale must be initializers");
   const Shape shape = weight.shape();
   require(shape.size() == 2 && shape[0] > 0 && shape[1] > 0, "QuantizedLinear: weight must be [inputs, outputs]");
+  require(shape[0] <= kMostInputs && shape[1] <= INT32_MAX - kernels.tile_channels, "QuantizedLinear: the weight is too large");
   require(scale.shape() == Shape{shape[1]}, "QuantizedLinear: scale must be [outputs]");
   require(!bias || bias.shape() == Shape{shape[1]}, "QuantizedLinear: bias must be [outputs]");
   const auto* const weights = weight.data<int8_t>();
@@ -53,7 +49,7 @@ void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float
                            Packed<PackedLinear>& created) const {
   PackedLinear& layer = created.layer;
   Blocks& memory = created.memory;
-  layer.padded_inputs = round_up(layer.inputs, kernels.inputs_multiple);
+  layer.padded_inputs = int(round_up(layer.inputs, kernels.inputs_multiple));
   layer.tiles = (layer.outputs + kernels.tile_channels - 1) / kernels.tile_channels;
   const size_t tile_channels = kernels.tile_channels, channels = layer.tiles * tile_channels;
   int8_t* const weights = add_zeros<int8_t>(memory, channels * layer.padded_inputs);
@@ -83,27 +79,27 @@ void QuantizedLinear::compute(const Context& context) const {
   Shape shape = x.shape();
   require(!shape.empty() && shape.back() == layer.inputs, "QuantizedLinear: x must be [..., inputs]");
   shape.back() = layer.outputs;
-  const int rows = int(count(shape, 0, shape.size() - 1));
+  const int64_t rows = count(shape, 0, shape.size() - 1);
   float* out = context.output(0, shape).data<float>();
   if (rows > 0) multiply(context, x.data<float>(), rows, out);
 }
 
-void QuantizedLinear::multiply(const Context& context, const float* x, int rows, float* out) const {
-  constexpr int kQuantisedRows = 8;  // of a task, which takes some microseconds
+void QuantizedLinear::multiply(const Context& context, const float* x, int64_t rows, float* out) const {
+  constexpr int64_t kQuantisedRows = 8;  // of a task, which takes some microseconds
   const size_t row_bytes = size_t(layer.padded_inputs) * kernels.value_bytes;
-  const size_t bytes = round_up(rows, kernels.rows_multiple) * row_bytes;
+  const size_t bytes = size_t(round_up(rows, kernels.rows_multiple)) * row_bytes;
   uint8_t* const quantised = scratch(bytes + rows * sizeof(float));
   auto* const absmaxes = reinterpret_cast<float*>(quantised + bytes);
   context.parallel(size_t(rows + kQuantisedRows - 1) / kQuantisedRows, [&](size_t task) {
-    const int first = int(task) * kQuantisedRows, last = std::min(rows, first + kQuantisedRows);
-    for (int row = first; row < last; row++) {
-      kernels.quantise(x + size_t(row) * layer.inputs, layer.inputs, layer.padded_inputs, quantised + row * row_bytes,
+    const int64_t first = int64_t(task) * kQuantisedRows, last = std::min(rows, first + kQuantisedRows);
+    for (int64_t row = first; row < last; row++) {
+      kernels.quantise(x + row * layer.inputs, layer.inputs, layer.padded_inputs, quantised + row * row_bytes,
                        absmaxes + row);
     }
   });
   const size_t weight_bytes = size_t(layer.padded_inputs) * layer.tiles * kernels.tile_channels;
-  divide_product(context, rows, layer.tiles, weight_bytes, [&](int first_tile, int last_tile, int first_row, int num_rows) {
+  divide_product(context, rows, layer.tiles, weight_bytes, [&](int first_tile, int last_tile, int64_t first_row, int num_rows) {
     kernels.multiply(layer, first_tile, last_tile, num_rows, quantised + first_row * row_bytes, absmaxes + first_row,
-                     out + size_t(first_row) * layer.outputs);
+                     out + first_row * layer.outputs);
   });
 }
