@@ -185,8 +185,8 @@ def note_on_kernels() -> str | None:
 
     if (reason := why_missing()) is None:
         return None
-    if "avx2" not in instruction_sets():
-        return "No native kernels: there are none for this processor, only for x86-64 with AVX2"
+    if not {"avx2", "asimd"}.intersection(instruction_sets()):
+        return "No native kernels: there are some for x86-64 with AVX2 and for 64-bit Arm only"
     advice = "" if LIBRARY.is_file() else f"; `{_BUILD_KERNELS}` builds them"
     return f"No native kernels, models take 2 to 3 times as long on the CPU: {reason}{advice}"
 

@@ -89,15 +89,15 @@ INLINE void score(const Floats (&queries)[Queries][kMostChunks], const Attention
     prefetch(next_vectors(head.next_keys, j * head_dim), 4, head_dim);
     for (int q = 0; q < Queries; q++) {
       const Floats* const query = queries[q];
-      _mm_storeu_ps(head.scores + q * head.scores_stride + j,
-                    sums_of(dot(query, keys, layout), dot(query, keys + head_dim, layout),
-                            dot(query, keys + 2 * head_dim, layout), dot(query, keys + 3 * head_dim, layout)));
+      store_four(head.scores + q * head.scores_stride + j,
+                 sums_of(dot(query, keys, layout), dot(query, keys + head_dim, layout),
+                         dot(query, keys + 2 * head_dim, layout), dot(query, keys + 3 * head_dim, layout)));
     }
   }
   for (; j < length; j++, keys += head_dim) {
     for (int q = 0; q < Queries; q++) {
       const Floats sum = dot(queries[q], keys, layout);
-      head.scores[q * head.scores_stride + j] = _mm_cvtss_f32(sums_of(sum, zeros(), zeros(), zeros()));
+      head.scores[q * head.scores_stride + j] = first_of(sums_of(sum, zeros(), zeros(), zeros()));
     }
   }
 }

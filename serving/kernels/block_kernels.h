@@ -156,10 +156,146 @@ INLINE QuantisedBlocks group_of(const QuantisedBlocks& in, int first, const Pack
   return {left < kGroupRows ? left : kGroupRows, in.values + blocks * layer.block, in.scales + blocks, in.offsets + blocks};
 }
 
+#if defined(__AMX_INT8__)
+
+// Intel's Advanced Matrix Extensions: 16 rows by a panel by a block's inputs in one instruction, whose sums are then
+// scaled by vectors. Tiles 0 and 1 are the sums of blocks in turns, 2 and 3 inputs, and 4 and 5 weights.
+constexpr int kTileBytes = 64;
+constexpr int kFewBlockRows = 8;       // for which products of vectors are faster than reading the weights
+constexpr int kUnpackedInputs = 1024;  // at once: 16 KiB of a panel
+
+template <int Block>
+void configure_block_tiles() {
+  AmxConfiguration configuration;
+  for (int tile = 0; tile < 6; tile++) {
+    const bool is_weights = tile >= 4, is_inputs = !is_weights && tile >= 2;
+    configuration.bytes[tile] = is_inputs ? Block : kTileBytes;
+    configuration.rows[tile] = is_weights ? Block / 4 : kGroupRows;
+  }
+  _tile_loadconfig(&configuration);
+}
+
+// Unpack blocks of a panel to signed bytes [blocks, Block / 4, kPanel, 4].
+template <int Bits, int Block>
+INLINE void unpack_weights(const int8_t* weights, int blocks, int8_t* unpacked) {
+  const Integers zero = _mm512_set1_epi8(Bits == 4 ? 8 : -128);
+  for (int i = 0; i < blocks * Block * Bits / 32; i++, weights += kTileBytes) {
+    const Integers bytes = load_bytes(weights);
+    _mm512_store_si512(unpacked, _mm512_sub_epi8(Bits == 4 ? lower_halves(bytes) : bytes, zero));
+    unpacked += kTileBytes;
+    if (Bits == 4) {
+      _mm512_store_si512(unpacked, _mm512_sub_epi8(upper_halves(bytes), zero));
+      unpacked += kTileBytes;
+    }
+  }
+}
+
+// Compute the sums of a block's products [kGroupRows, kPanel] with the tiles of odd or even blocks.
+template <int Block, bool IsOdd>
+INLINE void multiply_block_tile(const int8_t* values, const int8_t* weights, int32_t* sums) {
+  if constexpr (IsOdd) {
+    _tile_zero(1);
+    _tile_loadd(3, values, Block);
+    _tile_loadd(5, weights, kTileBytes);
+    _tile_dpbssd(1, 3, 5);
+    _tile_stored(1, sums, kTileBytes);
+  } else {
+    _tile_zero(0);
+    _tile_loadd(2, values, Block);
+    _tile_loadd(4, weights, kTileBytes);
+    _tile_dpbssd(0, 2, 4);
+    _tile_stored(0, sums, kTileBytes);
+  }
+}
+
+// Blocks of a panel, unpacked, from the block `first` on. next_weights: packed ones that are fetched into the cache
+// meanwhile, unless null.
+struct UnpackedBlocks {
+  int first, number;
+  const int8_t* weights;
+  const int8_t* next_weights;
+};
+
+// Add the products of some blocks to the outputs of a group of rows. It may have fewer than kGroupRows: sums of what
+// lies behind them in memory are computed, too, and dropped.
+template <int Bits, int Block, class Scale>
+void add_block_tiles(const PackedBlocks& layer, int panel, const UnpackedBlocks& blocks, const QuantisedBlocks& group,
+                     float* out) {
+  using PanelType = Panel<Bits, Block, Scale>;
+  constexpr int kUnpackedBytes = Block * kPanel;
+  const Scale* scales = PanelType(layer, panel).scales + size_t(blocks.first) * kPanel;
+  const size_t first = size_t(blocks.first) * group.rows;
+  const int8_t* const values = group.values + first * Block;
+  const float* row_scales = group.scales + first;
+  const int channel = panel * kPanel, left = layer.outputs - channel;
+  alignas(64) int32_t sums[2][kGroupRows * kPanel];
+  Floats totals[kGroupRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kGroupRows; r++) {
+    totals[r] = blocks.first > 0 && r < group.rows ? load_first(out + size_t(r) * layer.outputs + channel, left) : zeros();
+  }
+  multiply_block_tile<Block, false>(values, blocks.weights, sums[0]);
+  for (int b = 0; b < blocks.number; b++, scales += kPanel, row_scales += group.rows) {
+    const int next = b + 1 < blocks.number ? b + 1 : b;  // computed while the vectors scale the sums of this one
+    const int8_t* const next_values = values + size_t(next) * group.rows * Block;
+    const int8_t* const next_weights = blocks.weights + next * kUnpackedBytes;
+    if (next % 2 == 0) {
+      multiply_block_tile<Block, false>(next_values, next_weights, sums[0]);
+    } else {
+      multiply_block_tile<Block, true>(next_values, next_weights, sums[1]);
+    }
+    for (int i = 0; blocks.next_weights != nullptr && i < PanelType::kBytes; i += kTileBytes) {
+      __builtin_prefetch(blocks.next_weights + size_t(b) * PanelType::kBytes + i);
+    }
+    const Floats scale = load(scales);
+#pragma GCC unroll 16
+    for (int r = 0; r < kGroupRows; r++) {
+      const Floats sum = to_floats(load_integers(sums[b % 2] + r * kPanel));
+      totals[r] = fma(mul(sum, scale), all(row_scales[r]), totals[r]);
+    }
+  }
+  const bool is_last = blocks.first + blocks.number == layer.blocks;
+#pragma GCC unroll 16
+  for (int r = 0; r < kGroupRows; r++) {
+    if (r >= group.rows) break;
+    const Floats y = is_last && layer.bias != nullptr ? add(totals[r], load(layer.bias + channel)) : totals[r];
+    store_first(out + size_t(r) * layer.outputs + channel, y, left);
+  }
+}
+
+template <int Bits, int Block, class Scale>
+void multiply_block_panels_with_amx(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in,
+                                    float* out) {
+  using PanelType = Panel<Bits, Block, Scale>;
+  constexpr int kBlocksAtOnce = kUnpackedInputs / Block;
+  alignas(64) int8_t unpacked[kUnpackedInputs * kPanel];
+  configure_block_tiles<Block>();
+  for (int panel = first_panel; panel < last_panel; panel++) {
+    for (int block = 0; block < layer.blocks; block += kBlocksAtOnce) {
+      const int left = layer.blocks - block, number = left < kBlocksAtOnce ? left : kBlocksAtOnce;
+      const int8_t* const weights = PanelType(layer, panel).weights + size_t(block) * PanelType::kBytes;
+      unpack_weights<Bits, Block>(weights, number, unpacked);
+      UnpackedBlocks blocks{block, number, unpacked, weights + size_t(number) * PanelType::kBytes};
+      for (int row = 0; row < in.rows; row += kGroupRows) {
+        add_block_tiles<Bits, Block, Scale>(layer, panel, blocks, group_of(in, row, layer), out + size_t(row) * layer.outputs);
+        blocks.next_weights = nullptr;
+      }
+    }
+  }
+  _tile_release();
+}
+
+#endif
+
 // The rows pass in groups, which are cut into equal parts of at most kMostBlockRows. The first part brings a
 // panel's weights into the cache.
 template <int Bits, int Block, class Scale>
 void multiply_block_panels(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in, float* out) {
+#if defined(__AMX_INT8__)
+  if (in.rows > kFewBlockRows) {
+    return multiply_block_panels_with_amx<Bits, Block, Scale>(layer, first_panel, last_panel, in, out);
+  }
+#endif
   for (int panel = first_panel; panel < last_panel; panel++) {
     int ahead = kAhead;
     for (int first = 0; first < in.rows; first += kGroupRows) {

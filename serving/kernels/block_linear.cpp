@@ -182,7 +182,9 @@ void BlockQuantizedLinear::compute(const Context& context) const {
 // Quantise the rows into memory of this thread.
 QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, const float* x, int rows) const {
   const size_t blocks = size_t(rows) * layer.blocks;
-  uint8_t* const start = scratch(blocks * (layer.block + sizeof(float) + sizeof(int32_t)));
+  // Of a group of fewer rows the kernels read what lies behind it as if there were all, and drop its products.
+  const size_t readable = kGroupRows * kMostBlockInputs;
+  uint8_t* const start = scratch(blocks * (layer.block + sizeof(float) + sizeof(int32_t)) + readable);
   auto* const values = reinterpret_cast<int8_t*>(start);
   auto* const scales = reinterpret_cast<float*>(start + blocks * layer.block);
   auto* const offsets = reinterpret_cast<int32_t*>(scales + blocks);

@@ -3,8 +3,9 @@
 The compiler is $CXX, c++, g++ or clang++, or else PyPI's `ziglang`. The library needs glibc 2.17 or
 newer with ziglang, and that of the machine it was built on otherwise; libstdc++ is linked into it.
 
-It has the kernels of this machine's processor, and those of AVX2. A library for other machines, in
-a wheel or an image, needs all of them: ATTENDANT_BUILD_KERNELS=all. What was compiled once is taken
+It has the kernels of this machine's processor, and those that every processor of its architecture
+has: of AVX2, or on aarch64 of NEON. A library for other machines, in a wheel or an image, needs all
+of the architecture: ATTENDANT_BUILD_KERNELS=all. What was compiled once is taken
 from the user's cache folder, $XDG_CACHE_HOME/attendant/kernels, as long as sources, flags and
 compiler are the same.
 """
@@ -37,10 +38,11 @@ SOURCES = sorted(path.stem for path in FOLDER.glob("*.cpp") if path.stem != KERN
 class InstructionSet:
     """Kernels that kernels.cpp is compiled to.
 
-    table: the C++ name of the table of functions. flags: of the compiler. needs: what a processor
-    that has these instructions says in /proc/cpuinfo.
+    architecture: as `os.uname().machine`. table: the C++ name of the table of functions. flags: of
+    the compiler. needs: what a processor that has these instructions says in /proc/cpuinfo.
     """
 
+    architecture: str
     table: str
     flags: str
     needs: str
@@ -52,13 +54,18 @@ NEEDS_AVX512 = "avx2 fma f16c avx512f avx512bw avx512vl avx512dq avx512_vnni"
 # The widest first, as cpu.cpp tries them.
 INSTRUCTION_SETS = {
     "amx": InstructionSet(
-        "kAmx", f"{AVX512} -mamx-tile -mamx-int8", f"{NEEDS_AVX512} amx_tile amx_int8"
+        "x86_64", "kAmx", f"{AVX512} -mamx-tile -mamx-int8", f"{NEEDS_AVX512} amx_tile amx_int8"
     ),
-    "avx512_vnni": InstructionSet("kAvx512Vnni", AVX512, NEEDS_AVX512),
-    "avx_vnni": InstructionSet("kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma f16c avx_vnni"),
-    "avx2": InstructionSet("kAvx2", AVX2, "avx2 fma f16c"),
+    "avx512_vnni": InstructionSet("x86_64", "kAvx512Vnni", AVX512, NEEDS_AVX512),
+    "avx_vnni": InstructionSet("x86_64", "kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma f16c avx_vnni"),
+    "avx2": InstructionSet("x86_64", "kAvx2", AVX2, "avx2 fma f16c"),
+    "neon_dotprod": InstructionSet(
+        "aarch64", "kNeonDotprod", "-march=armv8.2-a+dotprod", "asimd asimddp"
+    ),
+    "neon": InstructionSet("aarch64", "kNeon", "", "asimd"),
 }
-BASELINE = "avx2"
+ARCHITECTURE = os.uname().machine
+ZIG_ARM_FLAG = ("-march=armv8.2-a", "-mcpu=generic+v8_2a")  # and its translation for Zig
 # Zig's own C++ library is compiled when something is linked to it, in a minute of processor time.
 # Code for it works with this machine's, too, but for two constructors, see library.cpp.
 WITH_SYSTEM_LIBRARY = "-DWITH_SYSTEM_LIBRARY"
@@ -72,16 +79,34 @@ class BuildError(Exception):
     """The library cannot be built."""
 
 
+def instruction_sets_of(architecture: str) -> list[str]:
+    """Return the names of all instruction sets of an architecture, the widest first. All its
+    processors have the last one.
+    """
+    return [name for name, s in INSTRUCTION_SETS.items() if s.architecture == architecture]
+
+
+def _architecture_of(names: Sequence[str]) -> str:
+    return INSTRUCTION_SETS[names[0]].architecture
+
+
 def compilers() -> list[list[str]]:
     """Return the commands of all compilers that are installed, the preferred one first."""
     names = filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++"))
     commands = [[path] for name in names if (path := shutil.which(name))]
-    if importlib.util.find_spec("ziglang") is not None:
-        zig = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.17"]
+    for zig in cross_compilers(ARCHITECTURE):
         if not _is_for_all() and _system_library() is not None:
             commands.append([*zig, WITH_SYSTEM_LIBRARY])
         commands.append(zig)
     return commands
+
+
+def cross_compilers(architecture: str) -> list[list[str]]:
+    """Return the command of Zig's compiler for Linux on an architecture, if it is installed."""
+    if importlib.util.find_spec("ziglang") is None:
+        return []
+    target = f"{architecture}-linux-gnu.2.17"
+    return [[sys.executable, "-m", "ziglang", "c++", "-target", target]]
 
 
 def _system_library() -> str | None:
@@ -96,7 +121,7 @@ def _system_library() -> str | None:
 
 def may_be_built() -> bool:
     """Return whether there are kernels for machines of this kind."""
-    return sys.platform == "linux" and os.uname().machine == "x86_64"
+    return sys.platform == "linux" and bool(instruction_sets_of(ARCHITECTURE))
 
 
 def processor_instruction_sets() -> list[str]:
@@ -105,13 +130,13 @@ def processor_instruction_sets() -> list[str]:
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
-            if name.strip() == "flags":
+            if name.strip() in ("flags", "Features"):  # of x86-64, of aarch64
                 features = set(value.split())
                 break
     names = [
         name
-        for name, instructions in INSTRUCTION_SETS.items()
-        if features.issuperset(instructions.needs.split())
+        for name in instruction_sets_of(ARCHITECTURE)
+        if features.issuperset(INSTRUCTION_SETS[name].needs.split())
     ]
     return [name for name in names if name != "amx" or _may_use_tiles()]
 
@@ -124,9 +149,10 @@ def _may_use_tiles() -> bool:
 
 def instruction_sets_to_build() -> list[str]:
     """Return the names of what a build compiles by default, the widest first."""
+    every = instruction_sets_of(ARCHITECTURE)
     if _is_for_all():
-        return [*INSTRUCTION_SETS]
-    return [*dict.fromkeys([*processor_instruction_sets()[:1], BASELINE])]
+        return every
+    return [*dict.fromkeys([*processor_instruction_sets()[:1], *every[-1:]])]
 
 
 def _is_for_all() -> bool:
@@ -145,7 +171,8 @@ def build(
     """Build the library, unless it is up to date, and return its path. Raises BuildError with the
     compiler's message, which is also written beside the library.
 
-    instruction_sets: names, the widest first; by default `instruction_sets_to_build()`.
+    instruction_sets: names, the widest first, of one architecture: if it is not this machine's, Zig
+    compiles for it. By default `instruction_sets_to_build()`.
     """
     try:
         names = instruction_sets_to_build() if instruction_sets is None else instruction_sets
@@ -159,10 +186,12 @@ def build(
 
 
 def _build_with_any_compiler(target: Path, flags: tuple[str, ...], names: Sequence[str]) -> None:
-    if not may_be_built():
-        raise BuildError("there are kernels for x86-64 processors under Linux only")
+    if not names or sys.platform != "linux":
+        raise BuildError("there are kernels for x86-64 and aarch64 under Linux only")
     problem = "no C++ compiler is installed"
-    for compiler in dict.fromkeys(map(tuple, compilers())):
+    is_native = _architecture_of(names) == ARCHITECTURE
+    commands = compilers() if is_native else cross_compilers(_architecture_of(names))
+    for compiler in dict.fromkeys(map(tuple, commands)):
         try:
             _build_with(compiler, target, flags, names)
             return
@@ -184,7 +213,7 @@ def _build_with(
         _install(cached, target, key)
         return
     with tempfile.TemporaryDirectory() as folder:
-        library = _compile(compiler, Path(folder), flags, names)
+        library = _link(compiler, Path(folder), flags, names)
         _install(library, target, key)
         with suppress(OSError):  # nothing can be kept in a folder that cannot be written to
             cached.parent.mkdir(parents=True, exist_ok=True)
@@ -228,10 +257,11 @@ def _install(library: Path, target: Path, key: str) -> None:
         os.replace(file.name, path)
 
 
-def _compile(
-    compiler: tuple[str, ...], folder: Path, flags: tuple[str, ...], names: Sequence[str]
-) -> Path:
-    """Compile everything into the folder and return the path of the library.
+def compile_sources(
+    compiler: Sequence[str], folder: Path, flags: Sequence[str], names: Sequence[str]
+) -> list[str]:
+    """Compile everything into the folder and return the paths of the objects. Raise
+    CalledProcessError with what the compiler says.
 
     The kernels come first: their compilation takes five times as long as that of a source besides.
     """
@@ -240,6 +270,8 @@ def _compile(
         (KERNELS_SOURCE, name, f'{chosen.flags} -DKERNELS={chosen.table} -DKERNELS_NAME="{name}"')
         for name, chosen in ((name, INSTRUCTION_SETS[name]) for name in names)
     ]
+    if "ziglang" in compiler:
+        units = [(source, name, options.replace(*ZIG_ARM_FLAG)) for source, name, options in units]
     units += [(name, name, f"-DKERNELS_TABLES={tables}") for name in SOURCES]
 
     def compile_unit(unit: tuple[str, str, str]) -> str:
@@ -250,15 +282,22 @@ def _compile(
         return target
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        objects = list(threads.map(compile_unit, units))
+        return list(threads.map(compile_unit, units))
+
+
+def _link(
+    compiler: tuple[str, ...], folder: Path, flags: tuple[str, ...], names: Sequence[str]
+) -> Path:
+    """Compile everything into the folder, and return the path of the library."""
+    objects = compile_sources(compiler, folder, flags, names)
     library = folder / LIBRARY.name
     if WITH_SYSTEM_LIBRARY in compiler:
         objects += ["-nostdlib++", _system_library() or ""]
     static = [] if flags or "ziglang" in compiler else ["-static-libstdc++", "-static-libgcc"]
     static += [] if flags else ["-s"]
     _run([*compiler, "-shared", *flags, *static, "-o", str(library), *objects])
-    if not flags:  # a library with sanitizers is loaded after theirs
-        _load(library)
+    if not flags and _architecture_of(names) == ARCHITECTURE:
+        _load(library)  # one with sanitizers is loaded after theirs
     return library
 
 

@@ -40,7 +40,7 @@ class KernelsBuildHook(BuildHookInterface):
             library = build.LIBRARY
         else:
             build_data["pure_python"] = False
-            build_data["tag"] = "py3-none-linux_x86_64"
+            build_data["tag"] = f"py3-none-linux_{build.ARCHITECTURE}"
         build_data["artifacts"].append(str(library.relative_to(self.root).with_suffix(".*")))
 
     def _warn(self, message: str) -> None:

@@ -1,11 +1,29 @@
 // The choice of kernels by what the processor and the operating system support.
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels.h"
+
+#if defined(__aarch64__)
+
+#include <sys/auxv.h>
+
+namespace {
+
+bool is_supported(const Kernels& kernels) {
+  const auto is = [&](const char* name) { return std::strcmp(kernels.name, name) == 0; };
+  constexpr unsigned long kDotProduct = 1 << 20, kInt8MatrixProduct = 1 << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
+  const bool has_dot_product = getauxval(AT_HWCAP) & kDotProduct;
+  if (is("neon_i8mm")) return has_dot_product && getauxval(AT_HWCAP2) & kInt8MatrixProduct;
+  return has_dot_product || is("neon");
+}
+
+}  // namespace
+
+#else
+
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace {
 
@@ -52,6 +70,12 @@ bool is_supported(const Kernels& kernels) {
   const bool has_amx = (saved & kAmxState) == kAmxState && bit(extended.edx, 24) && bit(extended.edx, 25);
   return has_avx512 && has_amx && may_use_amx();
 }
+
+}  // namespace
+
+#endif
+
+namespace {
 
 const Kernels* choose_kernels() {
   const char* name = std::getenv("ATTENDANT_KERNELS");

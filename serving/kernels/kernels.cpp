@@ -12,8 +12,7 @@
 namespace {
 
 constexpr float kUnitScale = 1.0f / 127;  // the scale of a row whose absmax is 1
-// Of signed values the magnitudes are stored, too: to make them takes a ninth of a product's time.
-constexpr int kValueBytes = kSignedValues ? 2 : 1;
+constexpr int kValueBytes = kHasMagnitudes ? 2 : 1;
 
 // Quantised values are those of the graph's: round((x / absmax) / kUnitScale), halves to even. A multiplication finds the
 // same, unless the result is near a half.
@@ -129,12 +128,6 @@ constexpr int kMostRows = 4;  // at once; six need more registers and are slower
 // 0 to 3 are the sums of a tile's channels, 4 the quantised rows, and 5 and 6 in turns the weights.
 constexpr int kAmxRows = 16, kAmxBytes = 64, kFewRows = 3;
 constexpr int kRowsMultiple = kAmxRows, kInputsMultiple = kAmxBytes;
-
-struct alignas(64) AmxConfiguration {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes[16] = {};
-  uint8_t rows[16] = {};
-};
 
 void configure_amx() {
   AmxConfiguration configuration;

@@ -5,21 +5,32 @@
 // that another processor does not have.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
 #include "kernels.h"
 
+#define INLINE [[gnu::always_inline]] inline
+
+#if defined(__aarch64__)
+
+#include "vectors_neon.h"
+
+#else
+
+#include <immintrin.h>
+
 namespace {
 
-#define INLINE [[gnu::always_inline]] inline
+using FourFloats = __m128;
+
+INLINE void store_four(float* p, FourFloats v) { _mm_storeu_ps(p, v); }
+INLINE float first_of(FourFloats v) { return _mm_cvtss_f32(v); }
 
 #if defined(__AVX512VNNI__)
 
 constexpr int kLanes = 16;
-constexpr bool kSignedValues = false;
+constexpr bool kSignedValues = false, kHasMagnitudes = false;
 using Floats = __m512;
 using Integers = __m512i;
 
@@ -51,7 +62,7 @@ INLINE float max_of(Floats v) { return _mm512_reduce_max_ps(v); }
 INLINE Floats scale_by_power(Floats p, Floats n) { return _mm512_scalef_ps(p, n); }
 
 // The sums of the lanes of four vectors.
-INLINE __m128 sums_of(Floats a, Floats b, Floats c, Floats d) {
+INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   const Floats cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
   const Floats low = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd)));
@@ -86,6 +97,15 @@ INLINE void store_bytes(int8_t* p, Integers v, int n) { _mm_mask_storeu_epi8(p, 
 INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {  // adds 128
   _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(plus(quantised, all_integers(128))));
 }
+
+#if defined(__AMX_INT8__)
+// What _tile_loadconfig takes: bytes and rows of the tile registers.
+struct alignas(64) AmxConfiguration {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+#endif
 
 #else  // AVX2, with or without VNNI
 
@@ -140,7 +160,7 @@ INLINE Floats scale_by_power(Floats p, Floats n) {
 }
 
 // The sums of the lanes of four vectors.
-INLINE __m128 sums_of(Floats a, Floats b, Floats c, Floats d) {
+INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats all_four = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   return _mm_add_ps(_mm256_castps256_ps128(all_four), _mm256_extractf128_ps(all_four, 1));
 }
@@ -162,13 +182,14 @@ INLINE Floats load_first(const int8_t* p, int n) {
   return load(reinterpret_cast<const int8_t*>(&bytes));
 }
 #if defined(__AVXVNNI__)
-constexpr bool kSignedValues = false, kNarrowSums = false;
+constexpr bool kSignedValues = false, kHasMagnitudes = false, kNarrowSums = false;
 INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) { return _mm256_dpbusd_avx_epi32(sum, quantised, weights); }
 INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 #else
 // The signs of the inputs go to the weights: pairs of |input| * weight stay below 2 * 128 * 127, so
-// that the 16-bit sums of the instruction do not saturate.
-constexpr bool kSignedValues = true;
+// that the 16-bit sums of the instruction do not saturate. To make magnitudes takes a ninth of a
+// product's time, so that those of inputs are stored.
+constexpr bool kSignedValues = true, kHasMagnitudes = true;
 INLINE Integers dot4(Integers sum, Integers quantised, Integers magnitudes, Integers weights) {
   const Integers pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, quantised));
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -204,6 +225,12 @@ INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {
 }
 
 #endif
+
+}  // namespace
+
+#endif
+
+namespace {
 
 // Return e**x for x <= 0, to about 2 units in the last place (Cephes' expf); e**-87 for anything less.
 INLINE Floats exponential(Floats x) {

@@ -28,9 +28,9 @@ from serving.kernels import library
         ),
         (
             "no compiler",
-            ("asimd",),
+            ("sse4_1",),
             False,
-            "No native kernels: there are none for this processor, only for x86-64 with AVX2",
+            "No native kernels: there are some for x86-64 with AVX2 and for 64-bit Arm only",
         ),
     ],
 )

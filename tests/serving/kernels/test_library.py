@@ -26,6 +26,8 @@ from serving.kernels.library import (
 needs_kernels = pytest.mark.skipif(
     native_kernels().path is None, reason=f"native kernels: {native_kernels().description}"
 )
+ALL = build.instruction_sets_of(build.ARCHITECTURE)
+BASELINE = ALL[-1]
 # All tests of kernels, which is what other libraries are tested with.
 TESTS = sorted(
     str(path) for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)
@@ -33,12 +35,11 @@ TESTS = sorted(
 
 
 def test_the_kernels_are_used_on_this_machine() -> None:
-    """A machine that has a compiler, and a processor with AVX2, has them."""
-    flags = Path("/proc/cpuinfo").read_text().split()
-    if not build.compilers() or not {"avx2", "fma"} <= set(flags):
+    """A machine that has a compiler, and a processor with AVX2 or NEON, has them."""
+    if not build.compilers() or not build.processor_instruction_sets():
         pytest.skip("no C++ compiler, or a processor without AVX2")
     assert native_kernels().path == LIBRARY
-    assert native_kernels().description in {"amx", "avx512_vnni", "avx_vnni", "avx2"}
+    assert native_kernels().description in ALL
 
 
 @needs_kernels
@@ -170,10 +171,10 @@ def num_compiled(calls: Path) -> int:
 
 def test_what_was_compiled_once_is_not_compiled_again(calls: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.so", tmp_path / "second.so"
-    build.build(first, instruction_sets=["avx2"])
+    build.build(first, instruction_sets=[BASELINE])
     assert num_compiled(calls) == len(build.SOURCES) + 1
-    build.build(first, instruction_sets=["avx2"])
-    build.build(second, instruction_sets=["avx2"])
+    build.build(first, instruction_sets=[BASELINE])
+    build.build(second, instruction_sets=[BASELINE])
     assert num_compiled(calls) == 0
     assert second.read_bytes() == first.read_bytes()
     assert key_path(second).read_text() == key_path(first).read_text()
@@ -182,11 +183,11 @@ def test_what_was_compiled_once_is_not_compiled_again(calls: Path, tmp_path: Pat
 def test_a_library_without_its_key_is_installed_anew(calls: Path, tmp_path: Path) -> None:
     """A build that was killed between the library and its key."""
     target = tmp_path / "made.so"
-    build.build(target, instruction_sets=["avx2"])
+    build.build(target, instruction_sets=[BASELINE])
     expected = target.read_bytes()
     target.write_bytes(b"other")
     key_path(target).unlink()
-    build.build(target, instruction_sets=["avx2"])
+    build.build(target, instruction_sets=[BASELINE])
     assert target.read_bytes() == expected and num_compiled(calls) == len(build.SOURCES) + 1
 
 
@@ -194,18 +195,18 @@ def test_other_sources_flags_or_compilers_are_compiled_anew(
     calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "made.so"
-    build.build(target, instruction_sets=["avx2"])
-    build.build(target, instruction_sets=["avx_vnni", "avx2"])
-    build.build(target, ("-g",), ["avx2"])
+    build.build(target, instruction_sets=[BASELINE])
+    build.build(target, instruction_sets=ALL[-2:])
+    build.build(target, ("-g",), [BASELINE])
     assert num_compiled(calls) == 3 * len(build.SOURCES) + 4
     compiler = Path(build.compilers()[0][0])
     compiler.write_text(compiler.read_text().replace("1.0", "1.1"))
-    build.build(target, instruction_sets=["avx2"])
+    build.build(target, instruction_sets=[BASELINE])
     assert num_compiled(calls) == len(build.SOURCES) + 1
     monkeypatch.setattr(build, "FOLDER", tmp_path / "sources")
     shutil.copytree(LIBRARY.parent, build.FOLDER)
     (build.FOLDER / "vectors.h").write_text("// other")
-    build.build(target, instruction_sets=["avx2"])
+    build.build(target, instruction_sets=[BASELINE])
     assert num_compiled(calls) == len(build.SOURCES) + 1
 
 
@@ -213,11 +214,12 @@ def test_a_cache_that_cannot_be_written_to_costs_nothing_but_time(
     calls: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "cache").write_text("no folder")
-    made = build.build(tmp_path / "made.so", instruction_sets=["avx2"])
+    made = build.build(tmp_path / "made.so", instruction_sets=[BASELINE])
     assert key_path(made).is_file() and num_compiled(calls) == len(build.SOURCES) + 1
 
 
 def test_a_build_is_for_this_processor_or_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "ARCHITECTURE", "x86_64")
     monkeypatch.setattr(build, "processor_instruction_sets", lambda: ["avx512_vnni", "avx2"])
     monkeypatch.delenv("ATTENDANT_BUILD_KERNELS", raising=False)
     assert build.instruction_sets_to_build() == ["avx512_vnni", "avx2"]
@@ -271,13 +273,13 @@ def test_a_compiler_that_does_not_work_is_replaced_and_at_last_a_warning_is_show
 def test_a_compiler_that_works_needs_no_other(
     hook: Any, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to_target = partial(build.build, tmp_path / "made.so", instruction_sets=["avx2"])
+    to_target = partial(build.build, tmp_path / "made.so", instruction_sets=[BASELINE])
     monkeypatch.setattr(build, "build", to_target)
     hook.root = str(tmp_path)
     data: dict[str, Any] = {"artifacts": []}
     assert hook.dependencies() == []
     hook.initialize("standard", data)
-    assert data["artifacts"] == ["made.*"] and data["tag"] == "py3-none-linux_x86_64"
+    assert data["artifacts"] == ["made.*"] and data["tag"] == f"py3-none-linux_{os.uname().machine}"
     assert num_compiled(calls) == 1 + len(build.SOURCES)
 
 
@@ -309,13 +311,13 @@ def run_tests(loaded: Path, **environment: str) -> None:
 
 @needs_kernels
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["avx2", "avx_vnni", "avx512_vnni"])
+@pytest.mark.parametrize("name", ALL)
 def test_narrower_instruction_sets_have_the_same_bits(name: str, tmp_path: Path) -> None:
     if name == native_kernels().description:
         pytest.skip(f"the other tests run {name}")
     if name not in build.processor_instruction_sets():
         pytest.skip(f"this processor has no {name}")
-    every = build.build(tmp_path / "every.so", instruction_sets=[*build.INSTRUCTION_SETS])
+    every = build.build(tmp_path / "every.so", instruction_sets=ALL)
     run_tests(every, ATTENDANT_KERNELS=name)
 
 
