@@ -39,12 +39,50 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
+class QuantisedBlocks:
+    """A matrix [out, in] that its source holds in blocks of a row: scale * level + offset.
+
+    levels: int8 [out, in]. scale: f32 [out, blocks]. offset: f32 [out, blocks]; None: 0 everywhere.
+    """
+
+    levels: Array
+    scale: Array
+    offset: Array | None = None
+
+    @property
+    def block_size(self) -> int:
+        return self.levels.shape[1] // self.scale.shape[1]
+
+    def read_columns(self, columns: Array) -> Array:
+        """Return some columns of the matrix, f32 [out, columns]."""
+        blocks = columns // self.block_size
+        values: Array = self.levels[:, columns] * self.scale[:, blocks]
+        return values if self.offset is None else values + self.offset[:, blocks]
+
+    def read(self) -> Array:
+        """Return the matrix, f32 [out, in]."""
+        values = self.levels.reshape(*self.scale.shape, -1) * self.scale[:, :, None]
+        if self.offset is not None:
+            values += self.offset[:, :, None]
+        return values.reshape(self.levels.shape)
+
+    def change_rows(self, change: Callable[[Array], Array]) -> "QuantisedBlocks":
+        """Return the matrix with other rows. change: moves, leaves out or adds whole rows."""
+        offset = None if self.offset is None else change(self.offset)
+        return QuantisedBlocks(change(self.levels), change(self.scale), offset)
+
+
+@dataclass(frozen=True)
 class Stored:
-    """One tensor of a file. `kind` is its type there; `raw` returns it in that type, or as fp32."""
+    """One tensor of a file. `kind` is its type there; `raw` returns it in that type, or as fp32.
+
+    read_blocks: returns a quantised matrix as it lies in the file.
+    """
 
     kind: str
     shape: tuple[int, ...]
     raw: Callable[[], Array]
+    read_blocks: Callable[[], QuantisedBlocks] | None = None
 
     def read(self) -> Array:
         """Return it as fp32."""
@@ -189,6 +227,17 @@ def _read(name: str, stored: Mapping[str, Stored], problems: list[str]) -> Array
     return None
 
 
+@dataclass(frozen=True)
+class BlockReader:
+    """Reads a weight that its source holds in blocks, as fp32 or as it is."""
+
+    read: Callable[[], Array]
+    read_blocks: Callable[[], QuantisedBlocks]
+
+    def __call__(self) -> Array:
+        return self.read()
+
+
 class Arrays(Mapping[str, Array]):
     """A mapping that reads an array every time it is used and keeps none, so that a large model
     fits into memory.
@@ -196,6 +245,11 @@ class Arrays(Mapping[str, Array]):
 
     def __init__(self, readers: Mapping[str, Callable[[], Array]]) -> None:
         self._readers = dict(readers)
+
+    def read_blocks(self, name: str) -> QuantisedBlocks | None:
+        """Return a weight in the blocks of its source; None if that holds it otherwise."""
+        reader = self._readers.get(name)
+        return reader.read_blocks() if isinstance(reader, BlockReader) else None
 
     def __getitem__(self, name: str) -> Array:
         return self._readers[name]()

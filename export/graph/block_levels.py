@@ -4,54 +4,58 @@ Blocks lie in columns while they are quantised: NumPy reduces and broadcasts lon
 fast as rows of 16 numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from export.graph.matrix import Part, join
 from export.graph.writer import Array
+from models.safetensors import QuantisedBlocks
 
 BLOCK = 16  # inputs that share a scale
 SOURCE_BLOCK = 32  # of GGUF's formats, but those that have a scale for 16 weights
 HALVES = SOURCE_BLOCK // BLOCK
 EIGHT_BITS, OF_MXFP4 = 127, 120  # the largest value
 ZERO_LEVEL = 128  # of 8 bits
+NUM_LEVELS, CENTRE = 16, 8  # of 4 bits: as many, counted from there
 TOLERANCE = 1e-5  # of a quantised value, for rounding in fp32
 SMALLEST_SCALE = np.float32(1e-12)
 WEIGHTS_AT_ONCE = 2**17  # quantised together: what is made of them stays in a processor's cache
 NUM_SAMPLE_ROWS = 64  # that say whether a matrix was quantised in its source
 
 
-def eight_bits(weight: Array) -> tuple[Array, Array]:
-    """Return uint8 values [out, blocks, 16] with zero at 128, and scales [out, blocks].
+def eight_bits(parts: Sequence[Part]) -> tuple[Array, Array]:
+    """Return uint8 levels [out, blocks, 16] with zero at 128, and scales [out, blocks], of weights
+    that lie below each other.
 
-    Weights that come from 8 bits in blocks of 32 (Q8_0) keep their values, and those of MXFP4 too:
-    whatever the largest is of 1, 2, 3, 4, 6, 8 and 12, all are multiples of its 120th part.
+    Levels of the source are kept if they have no offset. So are the values of floats that come from
+    8 bits in blocks of 32 (Q8_0) or from MXFP4: whatever the largest is of 1, 2, 3, 4, 6, 8 and 12,
+    all are multiples of its 120th part.
     """
-    sample = weight[:NUM_SAMPLE_ROWS]
-    for size, largest_value in ((SOURCE_BLOCK, EIGHT_BITS), (BLOCK, OF_MXFP4)):
-        blocks = in_blocks(sample, size)
-        if _lie_on(blocks, _eight_bit_steps(blocks, largest_value)).mean() > 0.5:
-            return _by_parts(_eight_bits_of_source, weight)
-    return _by_parts(_eight_bits, weight)
+    levels, scales = zip(*map(_eight_bits_of_part, parts), strict=True)
+    return join(levels), join(scales)
 
 
-def four_bits(weight: Array) -> tuple[Array, Array, Array]:
-    """Return values 0..15, scales of blocks of 16, and `rest` [out, blocks of 32]:
+def four_bits(parts: Sequence[Part]) -> tuple[Array, Array, Array]:
+    """Return levels 0..15 [out, blocks, 16], scales of blocks of 16, and `rest` [out, blocks of 32
+    or 16], of weights that lie below each other:
 
     weight = scale * (level - 8) + rest
 
-    Weights that come from at most 4 bits in blocks of 32 or 16 keep their values; `rest` is 0 if
-    these were counted from level 8 (Q4_0, Q3_K), and of blocks of 16 if these are the source's.
+    Levels of the source are kept if they fit into 4 bits. So are the values of floats that come
+    from at most 4 bits in blocks of 32 or 16; `rest` is 0 if these were counted from level 8 (Q4_0,
+    Q3_K), and of blocks of 16 if these are the source's.
     """
-    sample = weight[:NUM_SAMPLE_ROWS]
-    for size in (SOURCE_BLOCK, BLOCK):
-        columns = _as_columns(sample, size)
-        if _find_steps(columns, columns.min(axis=0))[1].mean() > 0.5:
-            return _by_parts(partial(_four_bits, size=size, is_of_source=True), weight)
-    return _by_parts(partial(_four_bits, size=SOURCE_BLOCK, is_of_source=False), weight)
+    levels, scales, rests = zip(*map(_four_bits_of_part, parts), strict=True)
+    num_blocks = max(rest.shape[1] for rest in rests)
+    rests = tuple(
+        rest if rest.shape[1] == num_blocks else np.repeat(rest, HALVES, axis=1)[:, :num_blocks]
+        for rest in rests
+    )
+    return join(levels), join(scales), join(rests)
 
 
 def pack_blocks(quantised: Array) -> Array:
@@ -65,6 +69,45 @@ def in_blocks(weight: Array, size: int) -> Array:
     if padding:
         weight = np.pad(weight, ((0, 0), (0, padding)))
     return weight.reshape(len(weight), -1, size)
+
+
+def _eight_bits_of_part(part: Part) -> tuple[Array, Array]:
+    if isinstance(part, QuantisedBlocks):
+        # Kernels for processors without VNNI negate levels.
+        if part.offset is None and part.levels.min() >= -EIGHT_BITS:
+            levels = part.levels.view(np.uint8) ^ np.uint8(ZERO_LEVEL)
+            return in_blocks(levels, BLOCK), _scales_of_16(part)
+        part = part.read()
+    sample = part[:NUM_SAMPLE_ROWS]
+    for size, largest_value in ((SOURCE_BLOCK, EIGHT_BITS), (BLOCK, OF_MXFP4)):
+        blocks = in_blocks(sample, size)
+        if _lie_on(blocks, _eight_bit_steps(blocks, largest_value)).mean() > 0.5:
+            return _by_parts(_eight_bits_of_source, part)
+    return _by_parts(_eight_bits, part)
+
+
+def _four_bits_of_part(part: Part) -> tuple[Array, Array, Array]:
+    if isinstance(part, QuantisedBlocks):
+        least = part.levels.min()
+        zero = 0 if part.offset is not None else CENTRE
+        if least >= -zero and part.levels.max() < NUM_LEVELS - zero:
+            levels = in_blocks((part.levels + np.int8(zero)).view(np.uint8), BLOCK)
+            rest = np.zeros_like(part.scale)
+            if part.offset is not None:
+                rest = part.offset + CENTRE * part.scale
+            return levels, _scales_of_16(part), rest
+        part = part.read()
+    sample = part[:NUM_SAMPLE_ROWS]
+    for size in (SOURCE_BLOCK, BLOCK):
+        columns = _as_columns(sample, size)
+        if _find_steps(columns, columns.min(axis=0))[1].mean() > 0.5:
+            return _by_parts(partial(_four_bits, size=size, is_of_source=True), part)
+    return _by_parts(partial(_four_bits, size=SOURCE_BLOCK, is_of_source=False), part)
+
+
+def _scales_of_16(part: QuantisedBlocks) -> Array:
+    """Return the scales of blocks of 16."""
+    return np.repeat(part.scale, part.block_size // BLOCK, axis=1)
 
 
 def _by_parts(quantise: Callable[[Array], tuple[Array, ...]], weight: Array) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ class BlockQuantiser:
             return self.score(x, name, weight, bias)
 
         def quantise() -> dict[str, Array]:
-            levels, scale, rest = four_bits(weight.read())
+            levels, scale, rest = four_bits(weight.read_parts())
             arrays = {f"{name}.int4": pack_blocks(levels), f"{name}.scale": scale}
             return arrays | {f"{name}.rest": rest.T} if rest.any() else arrays
 
@@ -59,7 +59,7 @@ class BlockQuantiser:
         """Multiply x [..., in] by a table of words [words, in]: [..., words]."""
 
         def quantise() -> dict[str, Array]:
-            levels, scale = eight_bits(table.read())
+            levels, scale = eight_bits(table.read_parts())
             return {f"{name}.int8": levels, f"{name}.scale": scale}
 
         weights = self._weights(f"{name}.int8", table, quantise)
@@ -71,7 +71,7 @@ class BlockQuantiser:
         """Look up rows of a table [words, dim] that is stored once for this and `score`."""
 
         def quantise() -> dict[str, Array]:
-            levels, scale = eight_bits(table.read())
+            levels, scale = eight_bits(table.read_parts())
             rows = levels.reshape(len(levels), -1)[:, : table.shape[1]]
             return {f"{name}.rows": rows, f"{name}.scale": scale}
 
@@ -106,7 +106,7 @@ class BlockQuantiser:
         key = f"{name}.large"
 
         def read_columns() -> dict[str, Array]:
-            return {key: weight.read()[:, columns].T.astype(np.float32)}
+            return {key: weight.read_columns(columns).T.astype(np.float32)}
 
         return small, large @ self._weights(key, weight, read_columns)[key]
 

@@ -104,7 +104,7 @@ def filled_up(weight: Matrix, bias: Array | None) -> tuple[Matrix, Array | None]
     filled = replace(
         weight,
         shape=(vocab_size + missing, dim),
-        read=lambda: np.pad(weight.read(), ((0, missing), (0, 0))),
+        read_parts=lambda: [*weight.read_parts(), np.zeros((missing, dim), np.float32)],
     )
     return filled, np.concatenate([bias, never])
 

@@ -16,7 +16,8 @@ OPSETS = f'opset_import: ["" : 23, "com.microsoft" : 1], domain: "{DOMAIN}"'
 
 # x: f32 [..., inputs], weight: int8 [inputs, outputs], scale and bias: f32 [outputs]. Each row of x
 # is quantised by its largest magnitude; in a row of zeros 0 / 0 gives any level, and the range, 0,
-# makes the product 0 again. See `export/graph/quantise.py`.
+# makes the product 0 again. In a row with NaN or infinity the difference x - x is NaN, and with it
+# the range and the outputs: ReduceMax and levels lose it. See `export/graph/quantise.py`.
 QUANTIZED_LINEAR = f"""
 <{OPSETS}>
 QuantizedLinear (x, weight, scale, bias) => (y) {{
@@ -24,7 +25,10 @@ QuantizedLinear (x, weight, scale, bias) => (y) {{
     step = Constant <value = float {{{float(np.float32(1 / 127))!r}}}> ()
     last_axis = Constant <value = int64[1] {{-1}}> ()
     magnitudes = Abs (x)
-    range = ReduceMax <keepdims = 1> (magnitudes, last_axis)
+    largest = ReduceMax <keepdims = 1> (magnitudes, last_axis)
+    zeros = Sub (x, x)
+    zero = ReduceSum <keepdims = 1> (zeros, last_axis)
+    range = Add (largest, zero)
     normalised = Div (x, range)
     levels = QuantizeLinear (normalised, step, zero_point)
     sums = com.microsoft.MatMulIntegerToFloat (levels, weight, step, scale, zero_point)
@@ -35,13 +39,18 @@ QuantizedLinear (x, weight, scale, bias) => (y) {{
 
 # x: f32 [..., inputs], levels: uint8 [outputs, blocks, 16 * bits / 8] with zero at 128, or of 4
 # bits at 8; scale: f32 [outputs, blocks], bias: f32 [outputs], optional. N is the number of outputs
-# and K that of inputs. See `export/graph/blocks.py`.
+# and K that of inputs. Of rows with NaN the operator has finite outputs: they become NaN, as above.
+# See `export/graph/blocks.py`.
 BLOCK_QUANTIZED_LINEAR = f"""
 <{OPSETS}>
 BlockQuantizedLinear <N, K, bits> (x, levels, scale, bias) => (y) {{
-    y = com.microsoft.MatMulNBits <
+    product = com.microsoft.MatMulNBits <
         N: int = @N, K: int = @K, bits: int = @bits, block_size = 16, accuracy_level = 4
     > (x, levels, scale, "", "", bias)
+    last_axis = Constant <value = int64[1] {{-1}}> ()
+    zeros = Sub (x, x)
+    zero = ReduceSum <keepdims = 1> (zeros, last_axis)
+    y = Add (product, zero)
 }}
 """
 
@@ -195,7 +204,7 @@ def quantize_memory(kv_heads: int, head_dim: int) -> str:
     keys_values: f32 [tokens, 2 * kv_heads * head_dim], packed as for EncoderAttention. It gives the
     levels of keys and of values, int8 [batch, kv_heads, source, head_dim], and the values of a
     level, f32 [batch, 1, kv_heads * head_dim]. In a channel of zeros 0 / 0 gives any level; the
-    step, 0, makes it 0 again.
+    step, 0, makes it 0 again. The step of a channel with NaN or infinity is NaN.
     """
     dim = kv_heads * head_dim
     return f"""
@@ -205,7 +214,10 @@ QuantizeMemory <kv_num_heads>
     apart = Gather <axis = 0> (keys_values, token_at)
     source_axis = Constant <value = int64[1] {{1}}> ()
     magnitudes = Abs (apart)
-    largest = ReduceMax <keepdims = 1> (magnitudes, source_axis)
+    maximum = ReduceMax <keepdims = 1> (magnitudes, source_axis)
+    zeros = Sub (apart, apart)
+    sum_of_zeros = ReduceSum <keepdims = 1> (zeros, source_axis)
+    largest = Add (maximum, sum_of_zeros)
     normalised = Div (apart, largest)
     unit = Constant <value = float {{{float(np.float32(1 / 127))!r}}}> ()
     zero = Constant <value = int8 {{0}}> ()

@@ -14,7 +14,7 @@ from export.graph.blocks import NO_OUTLIERS
 from export.graph.quantise import ChannelScales
 from export.graph.writer import Array, GraphWriter, Store, in_memory
 from models.checkpoint import CheckpointError
-from models.safetensors import Quantised
+from models.safetensors import Arrays, Quantised, QuantisedBlocks
 from serving.bundle.manifest import AttentionShape, Limits, Precision, StateSpec
 
 
@@ -96,9 +96,7 @@ class Weights:
 
     def take(self, name: str, *shape: int) -> Array:
         """Return the weight ``name``, which must have ``shape`` and finite values."""
-        if name not in self._used:
-            self._report()
-        self._used.add(name)
+        self._note_use(name)
         array = self._arrays.get(name)
         if array is None:
             self._problems[name] = f"{name}: missing"
@@ -110,6 +108,26 @@ class Weights:
         else:
             return array
         return np.zeros(shape, np.float32)
+
+    def take_blocks(self, name: str, *shape: int) -> QuantisedBlocks | None:
+        """Return the weight ``name`` in the blocks of its source; None if that holds it otherwise,
+        or if `take` would say that something is wrong with it.
+        """
+        if not isinstance(self._arrays, Arrays):
+            return None
+        blocks = self._arrays.read_blocks(name)
+        if blocks is None or blocks.levels.shape != shape:
+            return None
+        offset = 0 if blocks.offset is None else blocks.offset
+        if not (np.isfinite(blocks.scale).all() and np.isfinite(offset).all()):
+            return None
+        self._note_use(name)
+        return blocks
+
+    def _note_use(self, name: str) -> None:
+        if name not in self._used:
+            self._report()
+        self._used.add(name)
 
     @property
     def are_quantised(self) -> bool:

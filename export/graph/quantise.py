@@ -200,5 +200,5 @@ class RowQuantiser:
 
 
 def _row_absmax(x: Value) -> Value:
-    """Return each row's largest magnitude: [..., 1]."""
-    return x.abs().max(-1, keepdims=True)
+    """Return each row's largest magnitude, or NaN for a row with NaN or infinity: [..., 1]."""
+    return x.abs().max(-1, keepdims=True) + (x - x).sum(-1).unsqueeze(-1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from export.graph.blocks import BlockQuantiser
 from export.graph.choice import Columns, choose, choose_on_device
-from export.graph.matrix import Matrix
+from export.graph.matrix import Matrix, Part
 from export.graph.model import TARGETS, Weights
 from export.graph.quantise import ChannelScales, RowQuantiser
 from export.graph.writer import Array, GraphWriter, Value
@@ -54,13 +54,18 @@ class HeadLayout:
         """Return the layout of heads of ``size`` numbers that do not rotate, as long as these."""
         return HeadLayout(tuple(range(size)), self.padded_size)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether heads lie as they were trained."""
+        return self.places == tuple(range(self.padded_size))
+
     def padded(self, dim: int) -> int:
         """Return the size of heads of ``dim`` numbers together, with their padding."""
         return dim // self.size * self.padded_size
 
     def spread(self, weight: Array) -> Array:
         """Pad weights [heads * size, ...] to [heads * padded_size, ...]."""
-        if self.places == tuple(range(self.padded_size)):
+        if self.is_plain:
             return weight
         heads = weight.reshape(-1, self.size, *weight.shape[1:])
         padded = np.zeros((len(heads), self.padded_size, *weight.shape[1:]), weight.dtype)
@@ -134,13 +139,8 @@ class Layers:
         """
         sizes = list(zip(names, out_dims, strict=True))
 
-        def read() -> Array:
-            weights = [self.weights.take(f"{name}.weight", out, in_dim) for name, out in sizes]
-            if into is not None:
-                weights = [into.spread(weight) for weight in weights]
-            if out_of is not None:
-                weights = [out_of.spread(weight.T).T for weight in weights]
-            return np.concatenate(weights) if len(weights) > 1 else weights[0]
+        def read_parts() -> list[Part]:
+            return [self._read_part(name, out, in_dim, into, out_of) for name, out in sizes]
 
         biases = [self.weights.take(f"{name}.bias", out) for name, out in sizes if bias]
         if into is not None:
@@ -149,7 +149,7 @@ class Layers:
         shape = sum(out_dims), in_dim if out_of is None else out_of.padded(in_dim)
         channels = self.weights.channels([f"{name}.weight" for name in names], out_dims)
         joined = np.concatenate(biases) if bias else None
-        return self._multiply(x, "+".join(names), Matrix(shape, read), joined, channels)
+        return self._multiply(x, "+".join(names), Matrix(shape, read_parts), joined, channels)
 
     def score(
         self,
@@ -168,7 +168,7 @@ class Layers:
 
     def table(self, name: str, num_rows: int, dim: int) -> Matrix:
         """Return the weight ``name`` [num_rows, dim]."""
-        return Matrix((num_rows, dim), lambda: self.weights.take(f"{name}.weight", num_rows, dim))
+        return Matrix((num_rows, dim), lambda: [self._read_part(name, num_rows, dim)])
 
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
         """Return rows of an embedding, times ``scale``, which is folded into a table of floats."""
@@ -180,6 +180,26 @@ class Layers:
             return self.lookup(ids, f"{name}.table", table.read() * np.float32(scale))
         rows = self._blocks.lookup(ids, name, table)
         return rows if scale == 1.0 else rows * scale
+
+    def _read_part(
+        self,
+        name: str,
+        out_dim: int,
+        in_dim: int,
+        into: HeadLayout | None = None,
+        out_of: HeadLayout | None = None,
+    ) -> Part:
+        """Read the weight ``name`` with the heads' padding: in the blocks of its source if that has
+        any, and products are computed in blocks.
+        """
+        is_padded = out_of is not None and not out_of.is_plain
+        if self._blocks is not None and not is_padded:
+            blocks = self.weights.take_blocks(f"{name}.weight", out_dim, in_dim)
+            if blocks is not None:
+                return blocks if into is None else blocks.change_rows(into.spread)
+        weight = self.weights.take(f"{name}.weight", out_dim, in_dim)
+        weight = weight if into is None else into.spread(weight)
+        return weight if out_of is None else out_of.spread(weight.T).T
 
     def _multiply(
         self,

@@ -21,9 +21,9 @@ void quantise_blocks(const float* row, int inputs, const QuantisedRow& out) {
     for (int i = 0; i < vectors; i++) {
       const int num_values = inputs - first - i * kLanes;
       x[i] = num_values > 0 ? load_first(row + first + i * kLanes, num_values) : zeros();
-      largest = max(largest, absolute(x[i]));
+      largest = max_magnitude(largest, x[i]);
     }
-    const float scale = max_of(largest) / 127, factor = scale != 0 ? 1 / scale : 0;
+    const float scale = nan_if_infinite(max_magnitude_of(largest) / 127), factor = scale != 0 ? 1 / scale : 0;
     Integers sums = no_integers();
     for (int i = 0; i < vectors; i++) {
       const Integers quantised = to_integers(mul(x[i], all(factor)));
@@ -152,7 +152,7 @@ constexpr MultiplyBlockPanel kMultiplyBlockPanel[] = {
 // Return the group of quantised rows that begins with a row.
 INLINE QuantisedBlocks group_of(const QuantisedBlocks& in, int first, const PackedBlocks& layer) {
   const size_t blocks = size_t(first) * layer.blocks;
-  const int left = in.rows - first;
+  const int64_t left = in.rows - first;
   return {left < kGroupRows ? left : kGroupRows, in.values + blocks * layer.block, in.scales + blocks, in.offsets + blocks};
 }
 
@@ -301,7 +301,7 @@ void multiply_block_panels(const PackedBlocks& layer, int first_panel, int last_
     for (int first = 0; first < in.rows; first += kGroupRows) {
       const QuantisedBlocks group = group_of(in, first, layer);
       for (int row = 0; row < group.rows;) {
-        const int left = group.rows - row, parts = (left + kMostBlockRows - 1) / kMostBlockRows;
+        const int left = int(group.rows) - row, parts = (left + kMostBlockRows - 1) / kMostBlockRows;
         const int rows = (left + parts - 1) / parts;
         kMultiplyBlockPanel<Bits, Block, Scale>[rows - 1](layer, panel, ahead, row, group, out + size_t(first) * layer.outputs);
         row += rows;

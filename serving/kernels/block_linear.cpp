@@ -88,6 +88,8 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   require(layer.bits == 8 || layer.bits == 4, "BlockQuantizedLinear: bits must be 8 or 4");
   require(shape.size() == 3 && shape[0] > 0 && shape[1] > 0 && shape[2] == kLeastBlockInputs * layer.bits / 8,
           "BlockQuantizedLinear: weights must be [outputs, blocks, 16 * bits / 8]");
+  require(shape[0] <= INT32_MAX - kPanel && shape[1] <= INT32_MAX / kMostBlockInputs,
+          "BlockQuantizedLinear: the weights are too large");
   require(scale.shape() == Shape{shape[0], shape[1]}, "BlockQuantizedLinear: scale must be [outputs, blocks]");
   require(!bias || bias.shape() == Shape{shape[0]}, "BlockQuantizedLinear: bias must be [outputs]");
   layer.inputs = int(info.integer("K", 0));
@@ -158,29 +160,29 @@ void BlockQuantizedLinear::compute(const Context& context) const {
   Shape shape = x.shape();
   require(!shape.empty() && shape.back() == layer.inputs, "BlockQuantizedLinear: x must be [..., inputs]");
   shape.back() = layer.outputs;
-  const int rows = int(count(shape, 0, shape.size() - 1));
+  const int64_t rows = count(shape, 0, shape.size() - 1);
   float* const out = context.output(0, shape).data<float>();
   if (rows == 0) return;
   const QuantisedBlocks blocks = quantise_rows(context, x.data<float>(), rows);
   // A task is some panels by so many rows as stay in a cache with them, and takes some microseconds at least.
   constexpr int kRowsOfTask = 128, kMostParts = 64;
   constexpr size_t kTaskBytes = 1 << 16;  // of weights
-  const int chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
+  const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
   const size_t bytes = size_t(layer.panels) * layer.blocks * layer.block * kPanel * layer.bits / 8;
   const int parts = std::min({layer.panels, kMostParts, int(bytes / kTaskBytes) + 1});
   context.parallel(size_t(chunks) * parts, [&](size_t task) {
-    const int chunk = int(task) / parts, part = int(task) % parts;
-    const int first_row = chunk * kRowsOfTask;
+    const int64_t first_row = int64_t(task / parts) * kRowsOfTask;
+    const int part = int(task % parts);
     const int first = int64_t(part) * layer.panels / parts, last = int64_t(part + 1) * layer.panels / parts;
     const size_t first_block = size_t(first_row) * layer.blocks;
-    const QuantisedBlocks chunk_blocks{std::min(kRowsOfTask, rows - first_row), blocks.values + first_block * layer.block,
+    const QuantisedBlocks chunk_blocks{int(std::min<int64_t>(kRowsOfTask, rows - first_row)), blocks.values + first_block * layer.block,
                                        blocks.scales + first_block, blocks.offsets + first_block};
     kernels.multiply_blocks(layer, first, last, chunk_blocks, out + size_t(first_row) * layer.outputs);
   });
 }
 
 // Quantise the rows into memory of this thread.
-QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, const float* x, int rows) const {
+QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, const float* x, int64_t rows) const {
   const size_t blocks = size_t(rows) * layer.blocks;
   // Of a group of fewer rows the kernels read what lies behind it as if there were all, and drop its products.
   const size_t readable = kGroupRows * kMostBlockInputs;
@@ -190,7 +192,8 @@ QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, cons
   auto* const offsets = reinterpret_cast<int32_t*>(scales + blocks);
   const int zero = kernels.has_signed_values && layer.bits == 8 ? 0 : 1 << (layer.bits - 1);
   context.parallel(size_t(rows + kGroupRows - 1) / kGroupRows, [&](size_t group) {
-    const int first = int(group) * kGroupRows, group_rows = std::min(kGroupRows, rows - first);
+    const int64_t first = int64_t(group) * kGroupRows;
+    const int group_rows = int(std::min<int64_t>(kGroupRows, rows - first));
     for (int row = 0; row < group_rows; row++) {
       const size_t block = size_t(first) * layer.blocks + row;
       kernels.quantise_blocks(x + size_t(first + row) * layer.inputs, layer.inputs,

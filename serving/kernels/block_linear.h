@@ -19,7 +19,7 @@ class BlockQuantizedLinear {
   struct SourceBlocks;
 
   void pack(const SourceBlocks&, const float* bias, Packed<PackedBlocks>& created) const;
-  QuantisedBlocks quantise_rows(const Context& context, const float* x, int rows) const;
+  QuantisedBlocks quantise_rows(const Context& context, const float* x, int64_t rows) const;
 
   const Kernels& kernels = *kernels_of_processor();
   PackedPointer<PackedBlocks> packed;

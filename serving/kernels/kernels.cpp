@@ -18,16 +18,17 @@ constexpr int kValueBytes = kHasMagnitudes ? 2 : 1;
 // same, unless the result is near a half.
 void quantise(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax_out) {
   Floats largest = zeros();
-  for (int i = 0; i < inputs; i += kLanes) largest = max(largest, absolute(load_first(row + i, inputs - i)));
-  const float absmax = max_of(largest);
-  *absmax_out = absmax;
+  for (int i = 0; i < inputs; i += kLanes) largest = max_magnitude(largest, load_first(row + i, inputs - i));
+  const float absmax = max_magnitude_of(largest);
+  *absmax_out = nan_if_infinite(absmax);
   const Floats absmaxes = all(absmax), unit_scale = all(kUnitScale), factor = all(127 / absmax), near_half = all(0.5f - 1e-4f);
   for (int i = 0; i < inputs; i += kLanes) {
     const Floats x = load_first(row + i, inputs - i), scaled = mul(x, factor);
     Integers rounded = to_integers(scaled);
     if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(rounded))), near_half), 0)) {
       const Floats exact = div(div(x, absmaxes), unit_scale);
-      rounded = to_integers(min(max(exact, all(-128)), all(127)));  // a row of zeros gives NaN: any value will do
+      // A row of zeros gives NaN, and so does one with NaN or infinity: any value will do.
+      rounded = to_integers(min(max(exact, all(-128)), all(127)));
     }
     store_quantised(quantised + i, rounded, inputs - i);
   }
@@ -42,8 +43,8 @@ void quantise_channels(const float* vectors, int64_t stride, int length, int cha
   for (int c = 0; c < channels; c += kLanes) {
     const int left = channels - c;
     Floats largest = zeros();
-    for (int j = 0; j < length; j++) largest = max(largest, absolute(load_first(vectors + j * stride + c, left)));
-    store_first(scales + c, mul(largest, unit_scale), left);
+    for (int j = 0; j < length; j++) largest = max_magnitude(largest, load_first(vectors + j * stride + c, left));
+    store_first(scales + c, add(mul(largest, unit_scale), sub(largest, largest)), left);  // NaN if infinite
     const Floats factors = div(all(127), max(largest, all(1e-30f)));  // of zeros: the quantised values are zeros
     for (int j = 0; j < length; j++) {
       const Floats x = load_first(vectors + j * stride + c, left), scaled = mul(x, factors);
@@ -172,18 +173,18 @@ void multiply_with_amx(const PackedLinear& layer, int tile, int rows, const uint
   }
 }
 
-void multiply_few_rows(const PackedLinear&, int, int, int, const uint8_t*, const float*, float*);
+void multiply_few_rows(const PackedLinear&, int, int, int64_t, const uint8_t*, const float*, float*);
 
-void multiply(const PackedLinear& layer, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+void multiply(const PackedLinear& layer, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
               const float* absmaxes, float* outputs) {
   if (rows <= kFewRows) {
     return multiply_few_rows(layer, first_tile, last_tile, rows, quantised, absmaxes, outputs);
   }
   configure_amx();
   for (int tile = first_tile; tile < last_tile; tile++) {
-    for (int row = 0; row < rows; row += kAmxRows) {
+    for (int64_t row = 0; row < rows; row += kAmxRows) {
       const size_t start = size_t(row) * layer.outputs;
-      const int num_rows = rows - row < kAmxRows ? rows - row : kAmxRows;
+      const int num_rows = rows - row < kAmxRows ? int(rows - row) : kAmxRows;
       multiply_with_amx(layer, tile, num_rows, quantised + size_t(row) * layer.padded_inputs, absmaxes + row, outputs + start);
     }
   }
@@ -197,11 +198,11 @@ constexpr int kRowsMultiple = 1, kInputsMultiple = 8;
 #endif
 
 // A tile's weights stay in the cache while all rows pass, in equal parts of at most kMostRows.
-void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
               const float* absmaxes, float* outputs) {
   for (int tile = first_tile; tile < last_tile; tile++) {
-    for (int row = 0; row < rows;) {
-      const int parts = (rows - row + kMostRows - 1) / kMostRows, num_rows = (rows - row + parts - 1) / parts;
+    for (int64_t row = 0; row < rows;) {
+      const int64_t parts = (rows - row + kMostRows - 1) / kMostRows, num_rows = (rows - row + parts - 1) / parts;
       const auto multiply_rows = (row == 0 ? kMultiplyTile<true> : kMultiplyTile<false>)[num_rows - 1];
       multiply_rows(layer, tile, quantised + size_t(row) * layer.padded_inputs * kValueBytes, absmaxes + row,
                     outputs + size_t(row) * layer.outputs);
@@ -215,6 +216,8 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int
 extern const Kernels KERNELS{
     KERNELS_NAME,    kSignedValues,     kTile,           kInputsMultiple, kRowsMultiple,  kValueBytes,
     quantise,        multiply,          quantise_blocks, multiply_blocks, quantise_channels,
-    attend<float>,   attend<int8_t>,    rotate,          choose,         gru_cell,
-    gru_reset,       gru_update,        lstm_cell,       ssru_cell,      attend_to_states,
+    attend<float>,   attend<int8_t>,    attend_to_blocks<float>,          merge_blocks<float>,
+    attention_weights<float>,           attention_weights<int8_t>,
+    rotate,          choose,            gru_cell,        gru_reset,       gru_update,
+    lstm_cell,       ssru_cell,         attend_to_states,
 };

@@ -39,7 +39,7 @@ struct PackedBlocks {
 // rows of the group, block] of -127 to 127, and [groups, blocks, rows of the group] their scales and what the zero
 // of the weights adds to a block's sum, negated.
 struct QuantisedBlocks {
-  int rows;
+  int64_t rows;
   const int8_t* values;
   const float* scales;
   const int32_t* offsets;
@@ -55,31 +55,43 @@ struct QuantisedRow {
   int zero;    // of the weights
 };
 
-constexpr int kMostQueries = 4;
+constexpr int kMostLanes = 16;     // floats of the widest vectors
+constexpr int kMostQueries = 128;  // that are given together
+constexpr int kKeyBlock = 128;     // keys whose softmax is computed together
 
-// Up to kMostQueries queries [queries, head_dim] over the keys and values [length, head_dim] that
-// their heads share. Floats, or int8: then `key_scale` and `value_scale` [head_dim] are the
-// scales of each channel, and there is one query.
+// A query over the keys of one head, and where its result goes.
+struct AttentionQuery {
+  const float* vector;                 // [head_dim]
+  float* out;                          // [head_dim]
+  int first, end;                      // the range of keys that it attends to
+  const float* bias;                   // [at least end], added to the scores; null: none
+  const float* sink;                   // a score that has neither key nor value; null: none
+  const float* key_scale;              // [head_dim], of int8 keys and values: the scales of channels
+  const float* value_scale;
+};
+
+// Queries over the keys and values [length, head_dim] that they share.
 template <class Element>
 struct AttentionHead {
-  const float* query;
   const Element* keys;
-  const Element* values;  // null: only the weights are wanted, of one query
+  const Element* values;
   const Element* next_keys = nullptr;  // of the head that follows, fetched into the cache meanwhile
   const Element* next_values = nullptr;
-  const float* key_scale = nullptr;
-  const float* value_scale = nullptr;
-  const float* bias = nullptr;  // [length] of each query, added to the scores
-  const float* sinks = nullptr;  // of each query: a score that has neither key nor value
-  int queries = 1;
-  int64_t bias_stride = 0;  // numbers from one query's to the next one's
-  int length;
+  const AttentionQuery* queries;
+  int number;  // of queries, at most kMostQueries
   float scale;
-  float cap = 0;  // if not 0, a score becomes cap * tanh(score / cap)
-  float* scores;  // room for `length` numbers of each query
-  int64_t scores_stride = 0;  // at least `length`, rounded up to 16
-  float* out;  // [queries, head_dim]; of weights [length]
+  float cap = 0;   // if not 0, a score becomes cap * tanh(score / cap)
+  float* scratch;  // attention_scratch(number, head_dim) floats, aligned to 64 bytes
 };
+
+// The floats of the states of one block of keys, and those of scratch memory; for any instruction set.
+inline int64_t attention_states(int64_t queries, int64_t head_dim) {
+  const auto round_up = [](int64_t number) { return (number + kMostLanes - 1) / kMostLanes * kMostLanes; };
+  return round_up(queries) * (round_up(head_dim) + 2);
+}
+inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
+  return 3 * attention_states(queries, head_dim) + kKeyBlock * kMostLanes + attention_states(1, head_dim);
+}
 
 // One query of a recurrent decoder over the encoder's states: keys [length, key_dim] and values
 // [length, value_dim]. Scores are score_weight . tanh(query + key), or without it query . key.
@@ -107,7 +119,7 @@ struct Kernels {
   void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax);
 
   // Compute the outputs of some tiles for quantised rows.
-  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
                    const float* absmaxes, float* outputs);
 
   // The same for layers in blocks.
@@ -121,6 +133,15 @@ struct Kernels {
   // Attend with heads of this size, at most kMostHeadDim.
   void (*attend)(const AttentionHead<float>&, int head_dim);
   void (*attend_int8)(const AttentionHead<int8_t>&, int head_dim);
+
+  // The same in two steps: the states of a range of blocks of keys, of which there is memory for all that the queries
+  // attend to; when all are there, the results.
+  void (*attend_to_blocks)(const AttentionHead<float>&, int head_dim, int first_block, int end_block, float* states);
+  void (*merge_blocks)(const AttentionHead<float>&, int head_dim, float* states);
+
+  // Write the weights [end] of one query, which has no bias. scores: room for `end` floats and a vector.
+  void (*attention_weights)(const AttentionHead<float>&, int head_dim, float* scores);
+  void (*attention_weights_int8)(const AttentionHead<int8_t>&, int head_dim, float* scores);
 
   // Rotate the first `rotary_dim` numbers of a head by cos and sin [rotary_dim / 2] (RoPE).
   void (*rotate)(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out);

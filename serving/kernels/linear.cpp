@@ -14,22 +14,18 @@
 
 namespace {
 
-int round_up(int number, int multiple) { return (number + multiple - 1) / multiple * multiple; }
+constexpr int64_t kMostInputs = 1 << 17;  // of products of up to 127 * 128, whose sum must fit 32 bits
+
+int64_t round_up(int64_t number, int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
 }  // namespace
-
-uint8_t* scratch(size_t bytes) {
-  thread_local std::vector<uint8_t> memory;
-  if (memory.size() < bytes + kAlignment) memory.resize(bytes + kAlignment);
-  const auto start = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (kAlignment - start % kAlignment) % kAlignment;
-}
 
 QuantizedLinear::QuantizedLinear(const Info& info) {
   const Tensor weight = info.constant(1), scale = info.constant(2), bias = info.constant(3);
   require(weight && scale, "QuantizedLinear: weight and scale must be initializers");
   const Shape shape = weight.shape();
   require(shape.size() == 2 && shape[0] > 0 && shape[1] > 0, "QuantizedLinear: weight must be [inputs, outputs]");
+  require(shape[0] <= kMostInputs && shape[1] <= INT32_MAX - kernels.tile_channels, "QuantizedLinear: the weight is too large");
   require(scale.shape() == Shape{shape[1]}, "QuantizedLinear: scale must be [outputs]");
   require(!bias || bias.shape() == Shape{shape[1]}, "QuantizedLinear: bias must be [outputs]");
   const auto* const weights = weight.data<int8_t>();
@@ -52,7 +48,7 @@ void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float
                            Packed<PackedLinear>& created) const {
   PackedLinear& layer = created.layer;
   Blocks& memory = created.memory;
-  layer.padded_inputs = round_up(layer.inputs, kernels.inputs_multiple);
+  layer.padded_inputs = int(round_up(layer.inputs, kernels.inputs_multiple));
   layer.tiles = (layer.outputs + kernels.tile_channels - 1) / kernels.tile_channels;
   const size_t tile_channels = kernels.tile_channels, channels = layer.tiles * tile_channels;
   int8_t* const weights = add_zeros<int8_t>(memory, channels * layer.padded_inputs);
@@ -82,23 +78,23 @@ void QuantizedLinear::compute(const Context& context) const {
   Shape shape = x.shape();
   require(!shape.empty() && shape.back() == layer.inputs, "QuantizedLinear: x must be [..., inputs]");
   shape.back() = layer.outputs;
-  const int rows = int(count(shape, 0, shape.size() - 1));
+  const int64_t rows = count(shape, 0, shape.size() - 1);
   float* out = context.output(0, shape).data<float>();
   if (rows > 0) multiply(context, x.data<float>(), rows, out);
 }
 
-void QuantizedLinear::multiply(const Context& context, const float* x, int rows, float* out) const {
+void QuantizedLinear::multiply(const Context& context, const float* x, int64_t rows, float* out) const {
   // Threads divide the tiles of few rows, whose weights are what takes time; else they divide rows.
   // Twice the threads that an engine has by default (DEFAULT_THREADS of planning.py): one that starts late holds up an eighth.
   constexpr int kTasks = 8, kRowsOfTask = 32;
   const size_t row_bytes = size_t(layer.padded_inputs) * kernels.value_bytes;
-  const auto quantise_rows = [&](int first, int number, uint8_t* quantised, float* absmaxes) {
-    for (int r = 0; r < number; r++) {
-      kernels.quantise(x + size_t(first + r) * layer.inputs, layer.inputs, layer.padded_inputs, quantised + r * row_bytes,
+  const auto quantise_rows = [&](int64_t first, int64_t number, uint8_t* quantised, float* absmaxes) {
+    for (int64_t r = 0; r < number; r++) {
+      kernels.quantise(x + (first + r) * layer.inputs, layer.inputs, layer.padded_inputs, quantised + r * row_bytes,
                        absmaxes + r);
     }
   };
-  const auto bytes_of = [&](int number) { return round_up(number, kernels.rows_multiple) * row_bytes; };
+  const auto bytes_of = [&](int64_t number) { return size_t(round_up(number, kernels.rows_multiple)) * row_bytes; };
   if (rows < 2 * kRowsOfTask) {
     uint8_t* quantised = scratch(bytes_of(rows) + rows * sizeof(float));
     auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(rows));
@@ -110,12 +106,12 @@ void QuantizedLinear::multiply(const Context& context, const float* x, int rows,
     });
     return;
   }
-  const int tasks = (rows + kRowsOfTask - 1) / kRowsOfTask;
+  const int64_t tasks = (rows + kRowsOfTask - 1) / kRowsOfTask;
   context.parallel(size_t(tasks), [&](size_t task) {
-    const int first = int(task) * rows / tasks, number = int(task + 1) * rows / tasks - first;
+    const int64_t first = int64_t(task) * rows / tasks, number = int64_t(task + 1) * rows / tasks - first;
     uint8_t* quantised = scratch(bytes_of(number) + number * sizeof(float));
     auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(number));
     quantise_rows(first, number, quantised, absmaxes);
-    kernels.multiply(layer, 0, layer.tiles, number, quantised, absmaxes, out + size_t(first) * layer.outputs);
+    kernels.multiply(layer, 0, layer.tiles, number, quantised, absmaxes, out + first * layer.outputs);
   });
 }

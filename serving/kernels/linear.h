@@ -18,7 +18,7 @@ class QuantizedLinear {
  protected:
   void pack(const int8_t* weight, const float* scale, const float* bias,
             Packed<PackedLinear>& created) const;
-  void multiply(const Context& context, const float* x, int rows, float* out) const;
+  void multiply(const Context& context, const float* x, int64_t rows, float* out) const;
 
   const Kernels& kernels = *kernels_of_processor();
   PackedPointer<PackedLinear> packed;

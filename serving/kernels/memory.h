@@ -10,12 +10,13 @@
 
 constexpr size_t kAlignment = 64, kPrefetched = 4608;  // bytes; prefetches read beyond the end
 
-// Return memory of the calling thread, aligned to 64 bytes, valid until its next call.
-uint8_t* scratch(size_t bytes);
-
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
+
+// Return memory of the calling thread, aligned to 64 bytes, valid until its next call. It stays
+// allocated for the calls that follow, unless they need much less of it; see memory.cpp.
+uint8_t* scratch(size_t bytes);
 
 // Memory that lives as long as an operator.
 using Blocks = std::vector<std::unique_ptr<void, Free>>;

@@ -59,7 +59,7 @@ void ssru_cell(const float* gates, const float* memory, int dim, float* out, flo
     const Floats forget = sigmoid(load_first(gates + i, left)), fresh = load_first(gates + dim + i, left);
     const Floats memory_out = interpolate(forget, load_first(memory + i, left), fresh);
     store_first(next_memory + i, memory_out, left);
-    store_first(out + i, max(memory_out, zeros()), left);
+    store_first(out + i, max(zeros(), memory_out), left);  // in this order a NaN stays one
   }
 }
 

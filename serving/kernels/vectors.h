@@ -27,6 +27,18 @@ using FourFloats = __m128;
 INLINE void store_four(float* p, FourFloats v) { _mm_storeu_ps(p, v); }
 INLINE float first_of(FourFloats v) { return _mm_cvtss_f32(v); }
 
+// max_magnitude(a, b) is the greater of a, which is not negative, and the magnitude of b; it compares
+// their bits, so that NaN is the greatest and infinity comes next. max_magnitude_of(v) does so over v.
+INLINE float float_of(int32_t bits) {
+  float number;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
+// Return a scale that is NaN in place of infinity: the quantised values of a row with infinity or NaN
+// say nothing, and its outputs have to.
+INLINE float nan_if_infinite(float scale) { return scale + (scale - scale); }
+
 #if defined(__AVX512VNNI__)
 
 constexpr int kLanes = 16;
@@ -56,12 +68,22 @@ INLINE Floats zero_where_less(Floats v, Floats a, Floats b) {
 }
 INLINE bool any_not_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-INLINE float sum_of(Floats v) { return _mm512_reduce_add_ps(v); }
+INLINE float sum_of(Floats v) {  // by halves
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
 INLINE int32_t sum_of(Integers v) { return _mm512_reduce_add_epi32(v); }
 INLINE float max_of(Floats v) { return _mm512_reduce_max_ps(v); }
+INLINE Floats max_magnitude(Floats a, Floats b) {
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(absolute(b))));
+}
+INLINE float max_magnitude_of(Floats v) { return float_of(_mm512_reduce_max_epi32(_mm512_castps_si512(v))); }
 INLINE Floats scale_by_power(Floats p, Floats n) { return _mm512_scalef_ps(p, n); }
 
-// The sums of the lanes of four vectors.
+// The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.
+constexpr int kFolds[] = {2, 1, 8, 4}, kNumFolds = 4;
 INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   const Floats cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -139,7 +161,7 @@ INLINE Floats keep_first(Floats v, int n, float rest) {
 INLINE Floats zero_where_less(Floats v, Floats a, Floats b) { return _mm256_and_ps(v, _mm256_cmp_ps(a, b, _CMP_NLT_UQ)); }
 INLINE bool any_not_less(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ)); }
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
-INLINE float sum_of(Floats v) {
+INLINE float sum_of(Floats v) {  // by halves
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
@@ -154,12 +176,22 @@ INLINE float max_of(Floats v) {
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+INLINE Floats max_magnitude(Floats a, Floats b) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(absolute(b))));
+}
+INLINE float max_magnitude_of(Floats v) {
+  const Integers bits = _mm256_castps_si256(v);
+  __m128i s = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+  s = _mm_max_epi32(s, _mm_unpackhi_epi64(s, s));
+  return float_of(_mm_extract_epi32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 1)), 0));
+}
 INLINE Floats scale_by_power(Floats p, Floats n) {
   const Integers exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
   return _mm256_mul_ps(p, _mm256_castsi256_ps(exponent));
 }
 
-// The sums of the lanes of four vectors.
+// The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.
+constexpr int kFolds[] = {1, 2, 4}, kNumFolds = 3;
 INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats all_four = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   return _mm_add_ps(_mm256_castps256_ps128(all_four), _mm256_extractf128_ps(all_four, 1));

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from models.safetensors import FLOATS, Array, Stored
+from models.safetensors import FLOATS, Array, BlockReader, Stored
 
 WeightReader = Callable[[], Array]  # reads a weight when it is needed
 Shape = tuple[int, ...]
@@ -72,6 +72,8 @@ class StoredTensors:
         elif stored.shape != shape:
             actual, expected = list(stored.shape), list(shape)
             self._problems.append(f"{name} has shape {actual}, expected {expected}")
+        elif stored.read_blocks is not None:
+            return BlockReader(stored.read, stored.read_blocks)
         else:
             return stored.read
         return lambda: np.zeros(shape, np.float32)
@@ -89,6 +91,7 @@ class TensorReference:
         "bias", or what `words` has in their place; it is added to names that have none.
     is_transposed: it is [in, out]. shape: theirs, if it is neither ours nor that transposed.
     change: of the whole tensor, before ours are cut out of it along `axis`, after `skipped` rows.
+    moves_rows: whether the change only moves rows, and so can be made of quantised ones.
     """
 
     name: str | tuple[str, ...]
@@ -96,6 +99,7 @@ class TensorReference:
     is_transposed: bool = False
     shape: Shape | None = None
     change: Change | None = None
+    moves_rows: bool = False
     axis: int = 0
     skipped: int = 0
 
@@ -166,8 +170,11 @@ def tensor_names(
     return {ours: name for ours, name in names.items() if name}
 
 
-def apply_change(reader: WeightReader, change: Change) -> WeightReader:
-    """Change the weight when it is read."""
+def apply_change(reader: WeightReader, change: Change, *, moves_rows: bool = False) -> WeightReader:
+    """Change the weight when it is read. moves_rows: whether the change leaves rows as they are."""
+    if moves_rows and isinstance(reader, BlockReader):
+        read_blocks = reader.read_blocks
+        return BlockReader(lambda: change(reader()), lambda: read_blocks().change_rows(change))
     return lambda: change(reader())
 
 
@@ -253,7 +260,7 @@ class _Lookup:
         if tuple(shape) == shapes[index]:
             return whole
         part = (*[slice(None)] * axis, slice(start, start + sizes[index]))
-        return apply_change(whole, lambda weight: weight[part])
+        return apply_change(whole, lambda weight: weight[part], moves_rows=axis == 0)
 
     def _read_whole(self, reference: TensorReference, shape: Shape) -> WeightReader:
         is_row = self._table.vectors_are_rows and len(shape) == 1
@@ -263,7 +270,9 @@ class _Lookup:
             reader = apply_change(reader, np.ravel)
         if reference.is_transposed:
             reader = apply_change(reader, np.transpose)
-        return reader if reference.change is None else apply_change(reader, reference.change)
+        if reference.change is None:
+            return reader
+        return apply_change(reader, reference.change, moves_rows=reference.moves_rows)
 
 
 def _patterns(ours: str) -> Iterator[tuple[str, str]]:

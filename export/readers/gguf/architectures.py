@@ -114,7 +114,7 @@ def undo_permutation(options: Options, config: Any) -> Names:
     heads = {"query": config.num_heads, "key": config.num_kv_heads}
     names = {f"layers.*.attention.{part}": number for part, number in heads.items()}
     return {
-        ours: TensorReference(str(NAMES[ours]), change=_split_pairs(heads))
+        ours: TensorReference(str(NAMES[ours]), change=_split_pairs(heads), moves_rows=True)
         for ours, heads in names.items()
     }
 

@@ -21,8 +21,9 @@ from gguf.quants import dequantize
 
 from export.readers.common.cursor import Cursor, MalformedFile
 from export.readers.common.options import MOST_EXPERTS
+from export.readers.gguf.blocks import FORMATS, read_blocks
 from models.checkpoint import CheckpointError
-from models.safetensors import Array, Stored
+from models.safetensors import Array, QuantisedBlocks, Stored
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -63,8 +64,21 @@ class Tensor:
     def read(self) -> Array:
         """Dequantise it, in fp32. Damaged scales yield values that are not finite."""
         with np.errstate(all="ignore"):
-            values = dequantize(np.asarray(self.data), self.kind)
+            if self.kind in FORMATS:
+                values = self.read_blocks().read()
+            else:
+                values = dequantize(np.asarray(self.data), self.kind)
         return values.reshape(self.shape).astype(np.float32, copy=False)
+
+    def read_blocks(self) -> QuantisedBlocks:
+        """Return the levels and scales of a tensor whose kind is in `FORMATS`."""
+        return read_blocks(self.kind, np.asarray(self.data))
+
+    def as_stored(self) -> Stored:
+        """Return what reads the tensor."""
+        is_in_blocks = self.kind in FORMATS and len(self.shape) == 2
+        blocks = self.read_blocks if is_in_blocks else None
+        return Stored("F32", self.shape, self.read, blocks)
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ class GGUFContainer:
         """Return all tensors, read as fp32, and each expert of a layer as one of its own."""
         parts = [_split_experts(*item) for item in self.tensors.items()]
         tensors = {name: tensor for part in parts for name, tensor in part.items()}
-        return {name: Stored("F32", tensor.shape, tensor.read) for name, tensor in tensors.items()}
+        return {name: tensor.as_stored() for name, tensor in tensors.items()}
 
 
 def _split_experts(name: str, tensor: Tensor) -> dict[str, Tensor]:

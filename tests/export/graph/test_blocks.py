@@ -3,12 +3,15 @@
 import gguf
 import numpy as np
 import pytest
+from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Kind
 
 from export.graph.block_levels import BLOCK, eight_bits, four_bits, in_blocks, pack_blocks
 from export.graph.blocks import BlockQuantiser
-from export.graph.matrix import Matrix
+from export.graph.matrix import Matrix, Part
 from export.graph.writer import GraphWriter
+from export.readers.gguf.blocks import read_blocks
+from models.safetensors import QuantisedBlocks
 from tests.export.readers.gguf.test_gguf_tensors import random_blocks
 from tests.export.sessions import session_of
 
@@ -45,13 +48,19 @@ class Product:
         return np.asarray(result)
 
 
-def four_bit_values(weight: np.ndarray) -> np.ndarray:
-    levels, scale, rest = four_bits(weight)
+def four_bit_values(*parts: Part, in_dim: int) -> np.ndarray:
+    levels, scale, rest = four_bits(parts)
     assert levels.max() <= 15
     values = (levels.astype(np.float32) - 8) * scale[:, :, None]
-    values = values.reshape(len(weight), -1)
+    values = values.reshape(len(levels), -1)
     size = 16 if rest.shape == scale.shape else 32
-    return (values + np.repeat(rest, size, axis=1)[:, : values.shape[1]])[:, : weight.shape[1]]
+    return (values + np.repeat(rest, size, axis=1)[:, : values.shape[1]])[:, :in_dim]
+
+
+def eight_bit_values(part: Part) -> np.ndarray:
+    levels, scale = eight_bits([part])
+    values = (levels.astype(np.float32) - 128) * scale[:, :, None]
+    return values.reshape(len(levels), -1)
 
 
 def through(weight: np.ndarray, kind: Kind) -> np.ndarray:
@@ -70,7 +79,7 @@ def test_every_row_is_close_however_loud_the_others_are(
     weight = normal(40, in_dim)
     x = normal(6, in_dim) * np.float32(10) ** np.arange(-3, 3, dtype=np.float32)[:, None]
     actual = Product(weight, bits, bias)(x) - (0 if bias is None else bias)
-    scale = eight_bits(weight)[1] if bits == 8 else np.abs(four_bits(weight)[1])
+    scale = eight_bits([weight])[1] if bits == 8 else np.abs(four_bits([weight])[1])
     blocks, weight_off = np.abs(in_blocks(x, BLOCK)), scale / 2
     x_off = blocks.max(axis=2) / 254
     bound = x_off @ np.abs(in_blocks(weight, BLOCK)).sum(axis=2).T
@@ -95,7 +104,7 @@ def test_four_bit_sources_keep_their_values(kind: Kind) -> None:
     weight = through(normal(50, 96), kind)
     weight[3, :32] = 0
     weight[4, :32] = 0.25
-    assert np.array_equal(four_bit_values(weight), weight)
+    assert np.array_equal(four_bit_values(weight, in_dim=weight.shape[1]), weight)
 
 
 @pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q3_K, Kind.Q2_K])
@@ -103,49 +112,95 @@ def test_four_bits_and_less_with_scales_of_their_own_keep_their_values(kind: Kin
     """The latter two have a scale for 16 weights."""
     data = random_blocks(kind, seed=0)
     weight = gguf.quants.dequantize(data, kind).astype(np.float32)
-    np.testing.assert_allclose(four_bit_values(weight), weight, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        four_bit_values(weight, in_dim=weight.shape[1]), weight, rtol=1e-5, atol=1e-4
+    )
     x = normal(3, weight.shape[1])
     actual, expected = Product(weight, 4)(x), x @ weight.T
     assert np.abs(actual - expected).max() < 0.02 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q4_K])
+def test_levels_and_scales_of_a_file_in_four_bits_are_taken_as_they_are(kind: Kind) -> None:
+    """Offsets are added to levels that are counted from 8, which rounds."""
+    data = random_blocks(kind, seed=1)
+    blocks, in_dim = read_blocks(kind, data), 2 * GGML_QUANT_SIZES[kind][0]
+    expected = gguf.quants.dequantize(data, kind)
+    actual = four_bit_values(blocks, in_dim=in_dim)
+    if kind is Kind.Q4_0:
+        assert np.array_equal(actual, expected)
+        assert not four_bits([blocks])[2].any()
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    assert np.array_equal(four_bits([blocks])[0].reshape(len(data), -1) % 16, file_levels(blocks))
+
+
+def file_levels(blocks: QuantisedBlocks) -> np.ndarray:
+    return blocks.levels + (8 if blocks.offset is None else 0)
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q5_0, Kind.Q6_K, Kind.IQ4_NL, Kind.MXFP4]
+)
+def test_levels_and_scales_of_a_file_without_offsets_are_kept_in_8_bits(kind: Kind) -> None:
+    data = random_blocks(kind, seed=1)
+    blocks = read_blocks(kind, data)
+    levels = np.maximum(blocks.levels, -127)  # a file of -128 is quantised anew
+    blocks = QuantisedBlocks(levels, blocks.scale)
+    assert np.array_equal(eight_bit_values(blocks), blocks.read())
+
+
+def test_a_level_that_cannot_be_negated_is_quantised_anew() -> None:
+    levels = np.full((1, 32), -128, np.int8)
+    assert eight_bits([QuantisedBlocks(levels, np.ones((1, 1), np.float32))])[0].min() == 1
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_weights_below_each_other_may_come_from_different_formats(bits: int) -> None:
+    q2_k = gguf.quants.dequantize(random_blocks(Kind.Q2_K, seed=0), Kind.Q2_K)
+    parts = [read_blocks(kind, random_blocks(kind, seed=2)) for kind in (Kind.Q4_K, Kind.Q6_K)]
+    whole = np.concatenate([q2_k, *(part.read() for part in parts)])
+    if bits == 4:
+        actual = four_bit_values(q2_k, *parts, in_dim=512)
+    else:
+        actual = np.concatenate([eight_bit_values(part) for part in (q2_k, *parts)])
+    half = np.abs(whole).reshape(len(whole), -1, 32).max(axis=2) / (14 if bits == 4 else 250)
+    assert (np.abs(actual - whole) <= np.repeat(half, 32, axis=1)).all()
+    assert np.array_equal(actual[-3:], whole[-3:]) == (bits == 8)  # Q6_K
+
+
 def test_levels_that_are_counted_from_eight_need_no_rest() -> None:
-    _, _, rest = four_bits(through(normal(50, 96), Kind.Q4_0))
+    _, _, rest = four_bits([through(normal(50, 96), Kind.Q4_0)])
     assert not rest.any()
-    _, _, rest = four_bits(through(normal(50, 96), Kind.Q4_1))
+    _, _, rest = four_bits([through(normal(50, 96), Kind.Q4_1)])
     assert rest.any()
     weight = gguf.quants.dequantize(random_blocks(Kind.Q3_K, seed=0), Kind.Q3_K)
-    assert not four_bits(weight)[2].any()
+    assert not four_bits([weight])[2].any()
 
 
 def test_other_weights_lie_within_half_a_step() -> None:
     weight = normal(50, 80)
     blocks = np.pad(weight, ((0, 0), (0, 16))).reshape(50, 3, 32)
     half = (blocks.max(axis=2) - blocks.min(axis=2)) / 30 * 1.001
-    error = np.abs(four_bit_values(weight) - weight)
+    error = np.abs(four_bit_values(weight, in_dim=weight.shape[1]) - weight)
     assert (error <= np.repeat(half, 32, axis=1)[:, :80]).all()
 
 
 def test_eight_bit_sources_keep_their_levels() -> None:
     weight = through(normal(50, 96), Kind.Q8_0)
     weight[3, :32] = 0
-    levels, scale = eight_bits(weight)
-    values = (levels.astype(np.float32) - 128) * scale[:, :, None]
-    np.testing.assert_allclose(values.reshape(weight.shape), weight, rtol=1e-6)
+    np.testing.assert_allclose(eight_bit_values(weight), weight, rtol=1e-6)
 
 
 def test_the_levels_of_mxfp4_are_kept() -> None:
     blocks = random_blocks(Kind.MXFP4, seed=0)
     weight = gguf.quants.dequantize(blocks, Kind.MXFP4) * np.float32(1.7)
-    levels, scale = eight_bits(weight)
-    values = (levels.astype(np.float32) - 128) * scale[:, :, None]
-    np.testing.assert_allclose(values.reshape(weight.shape), weight, rtol=1e-6)
+    np.testing.assert_allclose(eight_bit_values(weight), weight, rtol=1e-6)
 
 
 @pytest.mark.parametrize("in_dim", [64, 80])
 def test_weights_in_8_bits_lie_within_half_a_step(in_dim: int) -> None:
     weight = normal(50, in_dim)
-    levels, scale = eight_bits(weight)
+    levels, scale = eight_bits([weight])
     values = (levels.astype(np.float32) - 128) * scale[:, :, None]
     half = np.abs(in_blocks(weight, BLOCK)).max(axis=2, keepdims=True) / 254 * 1.001
     assert (np.abs(values - in_blocks(weight, BLOCK)) <= half).all()
@@ -164,7 +219,7 @@ def test_rows_of_a_table_are_those_that_are_scored_by() -> None:
     rows_of_ids = quantiser.lookup(ids, "table", Matrix.of_array(table))
     graph.output("rows", rows_of_ids, "float32", ("tokens", 64))
     (rows,) = session_of(graph).run(None, {"ids": np.array([[3, 29, 0]])})
-    levels, scale = eight_bits(table)
+    levels, scale = eight_bits([table])
     expected = ((levels.astype(np.float32) - 128) * scale[:, :, None]).reshape(30, 64)
     assert np.array_equal(np.asarray(rows)[0], expected[[3, 29, 0]])
 

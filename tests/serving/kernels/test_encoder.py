@@ -101,10 +101,11 @@ def test_what_is_masked_counts_for_nothing() -> None:
     assert np.array_equal(run(feeds)[0][:6], before[:6])
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("kv_heads", "size"), [(8, 64), (2, 24), (1, 7)])
-def test_memory_is_quantised_as_by_the_operators(kv_heads: int, size: int, threads: int) -> None:
-    width, outputs = 2 * kv_heads * size, ("keys", "values", "key_step", "value_step")
+MEMORY_OUTPUTS = ("keys", "values", "key_step", "value_step")
+
+
+def memory_model(kv_heads: int, size: int) -> bytes:
+    width, outputs = 2 * kv_heads * size, MEMORY_OUTPUTS
     memory: list[Any] = ["batch", kv_heads, "source", size]
     step: list[Any] = ["batch", 1, kv_heads * size]
     inputs: list[Port] = [
@@ -112,13 +113,19 @@ def test_memory_is_quantised_as_by_the_operators(kv_heads: int, size: int, threa
         ("lengths", INT32, ["batch"]),
         ("token_at", INT32, ["batch", "source"]),
     ]
-    model = model_of(
+    return model_of(
         quantize_memory(kv_heads, size),
         inputs,
         [(name, INT8 if name in ("keys", "values") else FLOAT, memory) for name in outputs[:2]]
         + [(name, FLOAT, step) for name in outputs[2:]],
         kv_num_heads=kv_heads,
     )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("kv_heads", "size"), [(8, 64), (2, 24), (1, 7)])
+def test_memory_is_quantised_as_by_the_operators(kv_heads: int, size: int, threads: int) -> None:
+    model, width, outputs = memory_model(kv_heads, size), 2 * kv_heads * size, MEMORY_OUTPUTS
     places = places_of(LENGTHS)
     del places["place_of"]
     x = np.random.default_rng(size).standard_normal((int(LENGTHS.sum()), width))

@@ -290,6 +290,42 @@ def test_the_processor_is_judged_as_the_library_does() -> None:
     assert native_kernels().description == build.processor_instruction_sets()[0]
 
 
+@pytest.mark.parametrize("name", ["operator", "memory"])
+def test_parts_of_the_library_alone(name: str, tmp_path: Path) -> None:
+    """Programs of C++, which say at each check what it is of."""
+    if not build.compilers():
+        pytest.skip("no C++ compiler")
+    program, folder = tmp_path / name, Path(__file__).with_name("programs")
+    sources = [folder / f"{name}_test.cpp", *build.FOLDER.glob("memory.cpp")]
+    command = [*build.compilers()[0], "-std=c++17", "-g", "-Wall", "-Wextra", "-Werror"]
+    command += ["-pthread", f"-I{build.FOLDER}", "-o", str(program), *map(str, sources)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    result = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("name", build.INSTRUCTION_SETS)
+def test_kernels_share_no_function_with_another_instruction_set(name: str, tmp_path: Path) -> None:
+    """The linker keeps one of all functions of a name, perhaps with instructions that a processor
+    lacks. Without optimisation none is inlined but those that have to be.
+    """
+    compiler, nm = shutil.which("g++"), shutil.which("nm")
+    if compiler is None or nm is None:
+        pytest.skip("g++ and nm are not installed")
+    chosen, target = build.INSTRUCTION_SETS[name], tmp_path / "kernels.o"
+    options = [*build.FLAGS.replace("-O3", "-O0").split(), *chosen.flags.split()]
+    options += [f"-DKERNELS={chosen.table}", f'-DKERNELS_NAME="{name}"', "-c"]
+    source = str(build.FOLDER / f"{build.KERNELS_SOURCE}.cpp")
+    subprocess.run([compiler, *options, source, "-o", str(target)], check=True)
+    lines = subprocess.check_output([nm, "--demangle", str(target)], text=True).splitlines()
+    symbols = [line.split(maxsplit=2) for line in lines if line[:1] != " "]
+    shared = [name for _, kind, name in symbols if not kind.islower()]
+    assert shared == [chosen.table]
+    missing = {line.split()[1] for line in lines if line.split()[0] == "U"}
+    assert missing <= {"memcpy", "memset", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
+
+
 def run_tests(loaded: Path, **environment: str) -> None:
     """Run the tests of the kernels in a process of their own, with another library."""
     code = (
@@ -303,7 +339,7 @@ def run_tests(loaded: Path, **environment: str) -> None:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=1500,  # under the sanitizers, on a machine with other work
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert " passed" in result.stdout

@@ -55,6 +55,19 @@ def test_levels_near_a_half_are_rounded_as_the_operators_do() -> None:
     assert np.array_equal(native(model)({"x": x})[0], portable(model)({"x": x})[0])
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_so_many_rows_that_their_products_exceed_32_bits(threads: int) -> None:
+    """The number of a task, one for 32 rows, times the number of rows."""
+    model, rows = layer(1, 1), 300_000
+    x = np.random.default_rng(1).standard_normal((rows, 1)).astype(np.float32)
+    assert np.array_equal(native(model, threads)({"x": x})[0], portable(model)({"x": x})[0])
+
+
+def test_more_inputs_than_sums_of_32_bits_can_hold_are_refused() -> None:
+    with pytest.raises(Exception, match="QuantizedLinear: the weight is too large"):
+        native(layer(2**17 + 1, 1))
+
+
 def test_a_row_has_the_same_bits_alone() -> None:
     run = native(layer(130, 65))
     x = vectors(70, 130)

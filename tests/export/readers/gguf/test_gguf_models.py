@@ -20,6 +20,7 @@ from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
+from models.safetensors import Arrays
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.text.tokenizer import Tokenizer
@@ -213,6 +214,22 @@ def test_quantised_matrices_are_those_of_the_file(kind: Kind, tmp_path: Path) ->
     tolerance = {Kind.Q8_0: 0.01, Kind.F16: 0.001, Kind.BF16: 0.01}.get(kind, 0.15)
     error = np.abs(found[name] - exact[name]).max() / np.abs(exact[name]).max()
     assert 0 < error < tolerance
+
+
+@pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0])
+def test_matrices_are_read_in_the_blocks_of_the_file(kind: Kind, tmp_path: Path) -> None:
+    """Rows of queries and keys are in another order there."""
+    path = write_gguf(random_model("smollm2"), tmp_path / "model.gguf", kind)
+    weights = read_checkpoint(path).weights
+    assert isinstance(weights, Arrays)
+    blocks_by_name = {name: weights.read_blocks(name) for name in weights}
+    matrices = {
+        name for name, weight in weights.items() if weight.ndim == 2 and weight.shape[1] % 32 == 0
+    }
+    assert {name for name, blocks in blocks_by_name.items() if blocks is not None} == matrices
+    for name in matrices:
+        blocks = blocks_by_name[name]
+        assert blocks is not None and np.array_equal(blocks.read(), weights[name]), name
 
 
 def test_experts_are_quantised_in_one_tensor(tmp_path: Path) -> None:

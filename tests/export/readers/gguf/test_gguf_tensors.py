@@ -11,6 +11,7 @@ import pytest
 from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Kind
 
+from export.readers.gguf.blocks import FORMATS, read_blocks
 from export.readers.gguf.container import READABLE, Tensor
 
 ROWS, BLOCKS = 3, 2
@@ -212,3 +213,10 @@ def test_values_are_those_of_a_plain_loop(kind: Kind) -> None:
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     assert np.array_equal(found, gguf.quants.dequantize(data, kind).reshape(found.shape))
+
+
+@pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
+def test_some_columns_are_those_of_the_whole(kind: Kind) -> None:
+    blocks = read_blocks(kind, random_blocks(kind, seed=int(kind)))
+    columns = np.array([0, 15, 16, 33, blocks.levels.shape[1] - 1])
+    assert np.array_equal(blocks.read_columns(columns), blocks.read()[:, columns])
