@@ -9,7 +9,7 @@
 // of blocks are added in their order, so that a row does not depend on others.
 //
 // Blocks are of 16 inputs, as MatMulNBits has them. Where neighbours have equal scales, as in weights that come from
-// GGUF files, both sides have blocks of 32: half as many scales to read, and twice as fast with AMX. Inputs are
+// GGUF files, both sides have blocks of 32: half as many scales to read, and 1.5 times the speed with AMX. Inputs are
 // rounded a little more coarsely then: errors of log-probabilities grew by an eighth (loadtest/LOG.md).
 #include "block_linear.h"
 
@@ -177,16 +177,17 @@ void BlockQuantizedLinear::compute(const Context& context) const {
     const int part = int(task % parts);
     const int first = int64_t(part) * layer.panels / parts, last = int64_t(part + 1) * layer.panels / parts;
     const size_t first_block = size_t(first_row) * layer.blocks;
-    const QuantisedBlocks chunk_blocks{int(std::min<int64_t>(kRowsOfTask, rows - first_row)), blocks.values + first_block * layer.block,
-                                       blocks.scales + first_block, blocks.offsets + first_block};
-    kernels.multiply_blocks(layer, first, last, chunk_blocks, out + size_t(first_row) * layer.outputs);
+    const int task_rows = int(std::min<int64_t>(kRowsOfTask, rows - first_row));
+    const QuantisedBlocks rows_of_task{task_rows, blocks.values + first_block * layer.block, blocks.scales + first_block,
+                                       blocks.offsets + first_block};
+    kernels.multiply_blocks(layer, first, last, rows_of_task, out + size_t(first_row) * layer.outputs);
   });
 }
 
 // Quantise the rows into memory of this thread.
 QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, const float* x, int64_t rows) const {
   const size_t blocks = size_t(rows) * layer.blocks;
-  // Of a group of fewer rows kernels read what lies behind it as if there were all, and drop its products.
+  // The last group may have fewer rows than kernels read: they drop the products of what lies behind it.
   const size_t readable = kGroupRows * kMostBlockInputs;
   uint8_t* const start = scratch(blocks * (layer.block + sizeof(float) + sizeof(int32_t)) + readable);
   auto* const values = reinterpret_cast<int8_t*>(start);
