@@ -24,7 +24,7 @@ constexpr int kLeastBlockInputs = 16, kMostBlockInputs = 32, kPanel = 16, kGroup
 // A linear layer with a scale for each block of inputs of a channel. Weights are packed by panels of channels,
 // blocks and four inputs, four bytes of each of the panel's channels; of 8 bits unsigned with zero at 128, or signed
 // where quantised inputs are. Of 4 bits, with zero at 8, the lower halves of bytes are four inputs and the
-// upper halves the next four. Scales are fp16 where that is exact, and always in blocks of 32.
+// upper halves the next four. Scales of blocks of 32 are fp16 where that is exact.
 struct PackedBlocks {
   int inputs = 0, outputs = 0, bits = 8;
   int block = kLeastBlockInputs;     // inputs, 16 or 32
