@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from serving.kernels.library import (
     problem_path,
     why_missing,
 )
+from tests.docs.pages import missing_links, missing_paths
 
 needs_kernels = pytest.mark.skipif(
     native_kernels().path is None, reason=f"native kernels: {native_kernels().description}"
@@ -121,6 +123,18 @@ def test_an_onnx_runtime_without_the_interface_gets_an_error() -> None:
     not_implemented = 9  # ORT_NOT_IMPLEMENTED
     error = "Attendant's kernels need a newer ONNX Runtime"
     assert printed == f"{not_implemented} {error}\n99\n"
+
+
+def test_the_page_on_the_kernels_names_every_file() -> None:
+    page = build.FOLDER / "README.md"
+    text = page.read_text(encoding="utf-8")
+    patterns = re.findall(r"`([\w*/.]+)`", text.partition("## Words")[0])
+    files = {*build.FOLDER.glob("*.cpp"), *build.FOLDER.glob("*.h")}
+    named = {path for pattern in patterns for path in build.FOLDER.glob(pattern)}
+    headers = {path.with_suffix(".h") for path in named if path.suffix == ".cpp"}
+    sources = {path.with_suffix(".cpp") for path in named if path.suffix == ".h"}
+    assert files <= named | headers | sources
+    assert not [*missing_links(page, text), *missing_paths(text)]
 
 
 def test_the_environment_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
