@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "memory.h"
+#include "product_tasks.h"
 
 namespace {
 
@@ -166,22 +167,14 @@ void BlockQuantizedLinear::compute(const Context& context) const {
   float* const out = context.output(0, shape).data<float>();
   if (rows == 0) return;
   const QuantisedBlocks blocks = quantise_rows(context, x.data<float>(), rows);
-  // A task is some panels by so many rows as stay in a cache with them, and takes some microseconds at least.
-  constexpr int kRowsOfTask = 128, kMostParts = 64;
-  constexpr size_t kTaskBytes = 1 << 16;  // of weights
-  const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  const size_t bytes = size_t(layer.panels) * layer.blocks * layer.block * kPanel * layer.bits / 8;
-  const int parts = std::min({layer.panels, kMostParts, int(bytes / kTaskBytes) + 1});
-  context.parallel(size_t(chunks) * parts, [&](size_t task) {
-    const int64_t first_row = int64_t(task / parts) * kRowsOfTask;
-    const int part = int(task % parts);
-    const int first = int64_t(part) * layer.panels / parts, last = int64_t(part + 1) * layer.panels / parts;
-    const size_t first_block = size_t(first_row) * layer.blocks;
-    const int task_rows = int(std::min<int64_t>(kRowsOfTask, rows - first_row));
-    const QuantisedBlocks rows_of_task{task_rows, blocks.values + first_block * layer.block, blocks.scales + first_block,
-                                       blocks.offsets + first_block};
-    kernels.multiply_blocks(layer, first, last, rows_of_task, out + size_t(first_row) * layer.outputs);
-  });
+  const size_t weight_bytes = size_t(layer.panels) * layer.blocks * layer.block * kPanel * layer.bits / 8;
+  divide_product(context, rows, layer.panels, weight_bytes,
+                 [&](int first_panel, int last_panel, int64_t first_row, int num_rows) {
+                   const size_t first_block = size_t(first_row) * layer.blocks;
+                   const QuantisedBlocks chunk{num_rows, blocks.values + first_block * layer.block,
+                                               blocks.scales + first_block, blocks.offsets + first_block};
+                   kernels.multiply_blocks(layer, first_panel, last_panel, chunk, out + first_row * layer.outputs);
+                 });
 }
 
 // Quantise the rows into memory of this thread.

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "memory.h"
+#include "product_tasks.h"
 
 namespace {
 
@@ -84,34 +85,21 @@ void QuantizedLinear::compute(const Context& context) const {
 }
 
 void QuantizedLinear::multiply(const Context& context, const float* x, int64_t rows, float* out) const {
-  // Threads divide the tiles of few rows, whose weights are what takes time; else they divide rows.
-  // Twice the threads that an engine has by default (DEFAULT_THREADS of planning.py): one that starts late holds up an eighth.
-  constexpr int kTasks = 8, kRowsOfTask = 32;
+  constexpr int64_t kQuantisedRows = 8;  // of a task, which takes some microseconds
   const size_t row_bytes = size_t(layer.padded_inputs) * kernels.value_bytes;
-  const auto quantise_rows = [&](int64_t first, int64_t number, uint8_t* quantised, float* absmaxes) {
-    for (int64_t r = 0; r < number; r++) {
-      kernels.quantise(x + (first + r) * layer.inputs, layer.inputs, layer.padded_inputs, quantised + r * row_bytes,
-                       absmaxes + r);
+  const size_t bytes = size_t(round_up(rows, kernels.rows_multiple)) * row_bytes;
+  uint8_t* const quantised = scratch(bytes + rows * sizeof(float));
+  auto* const absmaxes = reinterpret_cast<float*>(quantised + bytes);
+  context.parallel(size_t(rows + kQuantisedRows - 1) / kQuantisedRows, [&](size_t task) {
+    const int64_t first = int64_t(task) * kQuantisedRows, last = std::min(rows, first + kQuantisedRows);
+    for (int64_t row = first; row < last; row++) {
+      kernels.quantise(x + row * layer.inputs, layer.inputs, layer.padded_inputs, quantised + row * row_bytes,
+                       absmaxes + row);
     }
-  };
-  const auto bytes_of = [&](int64_t number) { return size_t(round_up(number, kernels.rows_multiple)) * row_bytes; };
-  if (rows < 2 * kRowsOfTask) {
-    uint8_t* quantised = scratch(bytes_of(rows) + rows * sizeof(float));
-    auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(rows));
-    quantise_rows(0, rows, quantised, absmaxes);
-    const int tasks = std::min(layer.tiles, kTasks);
-    context.parallel(size_t(tasks), [&](size_t task) {
-      const int first = int(task) * layer.tiles / tasks, last = int(task + 1) * layer.tiles / tasks;
-      kernels.multiply(layer, first, last, rows, quantised, absmaxes, out);
-    });
-    return;
-  }
-  const int64_t tasks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  context.parallel(size_t(tasks), [&](size_t task) {
-    const int64_t first = int64_t(task) * rows / tasks, number = int64_t(task + 1) * rows / tasks - first;
-    uint8_t* quantised = scratch(bytes_of(number) + number * sizeof(float));
-    auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(number));
-    quantise_rows(first, number, quantised, absmaxes);
-    kernels.multiply(layer, 0, layer.tiles, number, quantised, absmaxes, out + first * layer.outputs);
+  });
+  const size_t weight_bytes = size_t(layer.padded_inputs) * layer.tiles * kernels.tile_channels;
+  divide_product(context, rows, layer.tiles, weight_bytes, [&](int first_tile, int last_tile, int64_t first_row, int num_rows) {
+    kernels.multiply(layer, first_tile, last_tile, num_rows, quantised + first_row * row_bytes, absmaxes + first_row,
+                     out + first_row * layer.outputs);
   });
 }
