@@ -9,7 +9,7 @@
 // of blocks are added in their order, so that a row does not depend on others.
 //
 // Blocks are of 16 inputs, as MatMulNBits has them. Where neighbours have equal scales, as in weights that come from
-// GGUF files, both sides have blocks of 32: half as many scales to read, and twice as fast with AMX. Inputs are
+// GGUF files, both sides have blocks of 32: half as many scales to read, and 1.5 times the speed with AMX. Inputs are
 // rounded a little more coarsely then: errors of log-probabilities grew by an eighth (loadtest/LOG.md).
 #include "block_linear.h"
 
@@ -180,7 +180,7 @@ void BlockQuantizedLinear::compute(const Context& context) const {
 // Quantise the rows into memory of this thread.
 QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, const float* x, int64_t rows) const {
   const size_t blocks = size_t(rows) * layer.blocks;
-  // Of a group of fewer rows kernels read what lies behind it as if there were all, and drop its products.
+  // The last group may have fewer rows than kernels read: they drop the products of what lies behind it.
   const size_t readable = kGroupRows * kMostBlockInputs;
   uint8_t* const start = scratch(blocks * (layer.block + sizeof(float) + sizeof(int32_t)) + readable);
   auto* const values = reinterpret_cast<int8_t*>(start);
