@@ -258,8 +258,9 @@ class SelfRun {
   AttentionHead<Element> head_of(const QueryRange& range, AttentionQuery* queries) const {
     const int64_t head_dim = in.head_dim, number = range.end - range.first;
     float* const rotated = float_scratch(number * head_dim + kMostLanes + attention_scratch(number, head_dim));
+    int64_t token = range.first / group, head_of_group = range.first % group;
     for (int64_t i = 0; i < number; i++) {
-      const int64_t token = (range.first + i) / group, head = range.kv_head * group + (range.first + i) % group;
+      const int64_t head = range.kv_head * group + head_of_group;
       const int64_t position = in.totals[range.row] - in.tokens + token;
       const int64_t offset = range.row * in.tokens + token;
       const float* const vector = in.qkv + offset * in.width + head * head_dim;
@@ -270,6 +271,7 @@ class SelfRun {
         rotate(vector, position, rotated + i * head_dim);
         queries[i].vector = rotated + i * head_dim;
       }
+      if (++head_of_group == group) token++, head_of_group = 0;
     }
     const int64_t offset = (range.row * options.kv_heads + range.kv_head) * in.capacity * head_dim;
     AttentionHead<Element> attention{};

@@ -161,6 +161,7 @@ PARTS = {
     "like parts": [100, 100, 100],
     "unlike parts": [1, 2, 125, 130, 1, 4, 37],
     "few, then one by one": [290] + 10 * [1],
+    "one by one, then many": 70 * [1] + [55] + 6 * [1] + [169],
 }
 
 
