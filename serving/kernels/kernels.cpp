@@ -66,14 +66,26 @@ INLINE void apply_epilogue(const PackedLinear& layer, int channel, Integers sum,
   store_first(out + channel, y, left);
 }
 
+constexpr int kVectors = kLanes == 16 ? 4 : 2;  // of a tile's channels, whose sums fit the registers
+constexpr int kTile = kVectors * kLanes;
+
+}  // namespace
+
+#if defined(__ARM_FEATURE_DOTPROD)
+#include "dotprod_kernels.h"
+#endif
+
+namespace {
+
+#if !defined(__ARM_FEATURE_DOTPROD)
+
+constexpr int kInputsAtOnce = 8;
+
 INLINE Integers all_of(const uint8_t* four) {
   int32_t bytes;
   std::memcpy(&bytes, four, 4);
   return all_integers(bytes);
 }
-
-constexpr int kVectors = kLanes == 16 ? 4 : 2;  // of a tile's channels, whose sums fit the registers
-constexpr int kTile = kVectors * kLanes;
 
 // Multiply `Rows` rows by the channels of a tile. Few rows have two sums each, of even and of odd
 // steps, to hide the latency of the instruction. The first rows fetch the weights that follow into the cache.
@@ -88,9 +100,9 @@ void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised
     for (int r = 0; r < Rows; r++) sums[kSums - 1][r][v] = no_integers();
     for (int r = 0; r < Rows; r++) sums[0][r][v] = load_integers(layer.offsets + channel + v * kLanes);
   }
-  for (int k = 0; k < layer.padded_inputs / 4; k += 2) {
+  for (int k = 0; k < layer.padded_inputs / 4; k += kInputsAtOnce / 4) {
 #pragma GCC unroll 2
-    for (int step = 0; step < 2; step++) {
+    for (int step = 0; step < kInputsAtOnce / 4; step++) {
       Integers columns[kVectors];
       for (int v = 0; v < kVectors; v++) {
         columns[v] = load_bytes(weights + v * kLanes * 4);
@@ -117,11 +129,22 @@ void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised
   }
 }
 
+#endif
+
 using MultiplyTile = void (*)(const PackedLinear&, int, const uint8_t*, const float*, float*);
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+constexpr int kMostRows = 8;  // at once
+template <bool AreFirst>
+constexpr MultiplyTile kMultiplyTile[] = {
+    multiply_tile<1, AreFirst>,          multiply_tile<2, AreFirst>,          multiply_tile_by_pairs<3, AreFirst>,
+    multiply_tile_by_pairs<4, AreFirst>, multiply_tile_by_pairs<5, AreFirst>, multiply_tile_by_pairs<6, AreFirst>,
+    multiply_tile_by_pairs<7, AreFirst>, multiply_tile_by_pairs<8, AreFirst>};
+#else
+constexpr int kMostRows = 4;  // at once; six need more registers and are slower
 template <bool AreFirst>
 constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1, AreFirst>, multiply_tile<2, AreFirst>,
                                           multiply_tile<3, AreFirst>, multiply_tile<4, AreFirst>};
-constexpr int kMostRows = 4;  // at once; six need more registers and are slower
+#endif
 
 #if defined(__AMX_INT8__)
 
@@ -194,7 +217,7 @@ void multiply(const PackedLinear& layer, int first_tile, int last_tile, int64_t 
 #define MULTIPLY_ROWS multiply_few_rows
 #else
 #define MULTIPLY_ROWS multiply
-constexpr int kRowsMultiple = 1, kInputsMultiple = 8;
+constexpr int kRowsMultiple = 1, kInputsMultiple = kInputsAtOnce;
 #endif
 
 // A tile's weights stay in the cache while all rows pass, in equal parts of at most kMostRows.

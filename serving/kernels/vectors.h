@@ -12,6 +12,17 @@
 
 #define INLINE [[gnu::always_inline]] inline
 
+namespace {
+
+// max_magnitude(a, b) is the greater of a, which is not negative, and the magnitude of b; it compares
+// their bits, so that NaN is the greatest and infinity comes next. max_magnitude_of(v) does so over v.
+
+// Return a scale that is NaN in place of infinity: the quantised values of a row with infinity or NaN
+// say nothing, and its outputs have to.
+INLINE float nan_if_infinite(float scale) { return scale + (scale - scale); }
+
+}  // namespace
+
 #if defined(__aarch64__)
 
 #include "vectors_neon.h"
@@ -27,17 +38,11 @@ using FourFloats = __m128;
 INLINE void store_four(float* p, FourFloats v) { _mm_storeu_ps(p, v); }
 INLINE float first_of(FourFloats v) { return _mm_cvtss_f32(v); }
 
-// max_magnitude(a, b) is the greater of a, which is not negative, and the magnitude of b; it compares
-// their bits, so that NaN is the greatest and infinity comes next. max_magnitude_of(v) does so over v.
 INLINE float float_of(int32_t bits) {
   float number;
   std::memcpy(&number, &bits, sizeof(number));
   return number;
 }
-
-// Return a scale that is NaN in place of infinity: the quantised values of a row with infinity or NaN
-// say nothing, and its outputs have to.
-INLINE float nan_if_infinite(float scale) { return scale + (scale - scale); }
 
 #if defined(__AVX512VNNI__)
 

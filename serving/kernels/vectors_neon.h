@@ -100,6 +100,17 @@ INLINE float max_of(Floats v) {
                  greater(vgetq_lane_f32(lanes, 1), vgetq_lane_f32(lanes, 3)));
 }
 
+INLINE Floats max_magnitude(Floats a, Floats b) {
+  const auto greater = [](float32x4_t x, float32x4_t y) {
+    return vreinterpretq_f32_s32(vmaxq_s32(vreinterpretq_s32_f32(x), vreinterpretq_s32_f32(vabsq_f32(y))));
+  };
+  return {greater(a.low, b.low), greater(a.high, b.high)};
+}
+INLINE float max_magnitude_of(Floats v) {
+  const int32x4_t low = vreinterpretq_s32_f32(v.low), high = vreinterpretq_s32_f32(v.high);
+  return vget_lane_f32(vreinterpret_f32_s32(vdup_n_s32(vmaxvq_s32(vmaxq_s32(low, high)))), 0);
+}
+
 // The sums of the lanes of four vectors.
 INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   return vaddq_f32(vpaddq_f32(vpaddq_f32(a.low, b.low), vpaddq_f32(c.low, d.low)),
