@@ -39,6 +39,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "loadtest.bench": (
         "serving.bundle",
         "serving.commands.options",  # options of decoding, by the same names
+        "serving.deployments.process_tree",  # the memory of a server's processes
         "serving.engine",
         "serving.requests",
         "serving.pipelines",

@@ -26,7 +26,7 @@ PEER_NAMES = (
 NEW_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS = 32, 128, 128
 RATES = (5, 10, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 120, 150, 200, 300, 400)
 EXTENSIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
-QUICK_ROUNDS, QUICK_SENTENCES, QUICK_SECONDS = 2, 200, 5.0
+QUICK_ROUNDS, QUICK_SENTENCES, QUICK_SECONDS, QUICK_COMPLETIONS = 2, 200, 5.0, 1
 CONTEXT_SPARE = 16  # positions of a language model beyond those that are used
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
@@ -41,8 +41,11 @@ A model of any size to race with, with random weights, in all formats:
     --input race/even.txt --file race/file.txt
 
 \b
-A language model at 1, 8 and 32 streams:
-  attendant bench-compare smol --peer llama.cpp=FILE.gguf --python PEERS/bin/python -o results
+A language model of any size against llama.cpp's server, over HTTP, prompts of 512 tokens:
+  PEERS/bin/python -m loadtest.bench.peers.random_llama CORPUS llama.gguf --kind Q4_0
+  attendant export llama.gguf -o llama-int4
+  attendant bench-compare llama-int4 --peer llama.cpp=llama.gguf --python PEERS/bin/python \\
+    --workloads http-1,http-8,http-16 --prompt-tokens 512 -o results
 
 \b
 An embedder over 1,000 sentences, against padded batches of 32, and sorted ones of any size:
@@ -125,8 +128,9 @@ class Rates(click.ParamType):
 @click.option(
     "--quick",
     is_flag=True,
-    help=f"At most {QUICK_ROUNDS} rounds, {QUICK_SENTENCES} sentences of the file and"
-    f" {QUICK_SECONDS:g} seconds of each rate: to look, not to report.",
+    help=f"At most {QUICK_ROUNDS} rounds, {QUICK_SENTENCES} sentences of the file,"
+    f" {QUICK_SECONDS:g} seconds of each rate and {QUICK_COMPLETIONS} completion of each user:"
+    " to look, not to report.",
 )
 @click.option(
     "--cores", type=click.IntRange(1), show_default="all", help="So many for each engine."
@@ -137,6 +141,9 @@ class Rates(click.ParamType):
     "--rates", type=Rates(), default=",".join(map(str, RATES)), help="Of `http`, a second."
 )
 @click.option("--seconds", type=click.FloatRange(1), default=12.0, help="Of each rate.")
+@click.option(
+    "--completions", type=click.IntRange(1), default=4, help="Of each user of http-N, in a turn."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A folder.")
 def bench_compare(bundle: Path, **options: Any) -> None:
     """Race the engine on BUNDLE against other engines: same weights, same inputs, same cores.
@@ -152,7 +159,8 @@ def bench_compare(bundle: Path, **options: Any) -> None:
       ctranslate2        folder of its converter; for `http` with source.spm and target.spm in it
       transformers       Hugging Face folder
       slimt              folder of a Firefox Translations or Bergamot model
-      llama.cpp          GGUF file (llama-cpp-python)
+      llama.cpp          GGUF file (xllamacpp; its wheels are compiled for AVX2, a build from
+                         source uses all instructions of the processor)
       onnxruntime-genai  folder of its model builder
       onnxruntime        ONNX file of an encoder over padded batches
     One that is not installed in the environment of --python is named and skipped.
@@ -165,7 +173,8 @@ def bench_compare(bundle: Path, **options: Any) -> None:
                          answered within a second: `attendant serve` as it comes, against
                          CTranslate2 behind a small server with dynamic batching
       vectors, -sorted   a file of texts; the peer's batches in the file's order, or by length
-      streams-N, http-N  completions side by side, on the bare engine and over HTTP
+      streams-N, http-N  completions side by side, on the bare engine and over HTTP: `attendant
+                         serve` as it comes, against llama.cpp's server with N slots
 
     The folder of -o gets race.json with all raw times, and race.md with the table.
     """
@@ -231,6 +240,7 @@ def _plan(bundle: Path, options: dict[str, Any]) -> "ComparisonPlan":
         options["max_new_tokens"] or default,
         options["rates"],
         min(options["seconds"], QUICK_SECONDS) if is_quick else options["seconds"],
+        QUICK_COMPLETIONS if is_quick else options["completions"],
     )
 
 

@@ -163,6 +163,11 @@ def ctranslate2_settings(setup: Setup) -> list[Order]:
     return [{"compute_type": kind, "workers": number} for number in setup.divisors]
 
 
+def llama_cpp_settings(setup: Setup) -> Order:
+    """Return the settings of `peers/llama_cpp_server.py`, but for the number of streams."""
+    return {"context": setup.context, "cores": len(setup.cores)}
+
+
 def _ctranslate2_orders(workload: Workload, order: Order) -> list[Order]:
     """Return settings with different batch sizes; 0 is one batch of everything."""
     sizes = (0, max(workload.batch // 2, 1)) if workload.batch else FILE_BATCHES
@@ -190,7 +195,7 @@ PEERS: dict[str, Peer] = {
     "llama.cpp": Peer(
         "LlamaCpp",
         (WorkloadKind.CONTINUE, WorkloadKind.STREAMS),
-        lambda setup: [{"context": setup.context}],
+        lambda setup: [llama_cpp_settings(setup)],
     ),
     "onnxruntime-genai": Peer("OnnxRuntimeGenai", (WorkloadKind.CONTINUE,)),
     "onnxruntime": Peer(

@@ -1,143 +1,26 @@
-"""Starts the servers that are raced over HTTP, one at a time, on the same cores, and stops them.
-
-Ours is `attendant serve` as it comes. Against it stands the least that one would write around
-CTranslate2, with dynamic batching (`loadtest/bench/peers/ctranslate2_server.py`), and
-llama-cpp-python's own server.
-"""
+"""Measures servers over HTTP: sentences at a rate, and completions of a number of users."""
 
 import asyncio
-import os
+import json
 import random
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
-from pathlib import Path
+from statistics import median
 from typing import Any
 
 import aiohttp
 import click
 
-from loadtest.bench.compare_engines import (
-    PEERS_FOLDER,
-    Setup,
-    SkippedPeer,
-    ctranslate2_settings,
-    in_words,
-    pin_to_cores,
-)
+from loadtest.bench.compare_engines import SkippedPeer
+from loadtest.bench.compare_memory import Memory
 from loadtest.bench.compare_report import PeerEntry, Row
+from loadtest.bench.compare_servers import ComparedServer
 from loadtest.bench.compare_workloads import Workload
 
-START_SECONDS = 180.0
-STOP_SECONDS = 60.0
-NOT_INSTALLED = 3  # the exit code of a server whose package is missing
-
-
-@dataclass(frozen=True)
-class ComparedServer:
-    """A server of a comparison.
-
-    command: {port} stands for its port.
-    ready: a path that answers when the server is ready.
-    """
-
-    name: str
-    setting: str
-    command: tuple[str, ...]
-    ready: str
-
-    @contextmanager
-    def running(self, cores: set[int]) -> Iterator[str]:
-        """Return a context with the address of the running server. Raises SkippedPeer if something
-        that it needs is not installed.
-        """
-        port = _free_port()
-        command = [word.replace("{port}", str(port)) for word in self.command]
-        with pin_to_cores(cores):
-            process = subprocess.Popen(
-                command, stdout=sys.stderr, stderr=sys.stderr, process_group=0
-            )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            _wait(self.name, process, url + self.ready)
-            yield url
-        finally:
-            _stop(process)
-
-
-def attendant_server(setup: Setup) -> ComparedServer:
-    command = (sys.executable, "-m", "serving.cli", "serve", str(setup.bundle), "--port", "{port}")
-    return ComparedServer("attendant", "attendant serve as it comes", command, "/ready")
-
-
-def ctranslate2_servers(model: Path, setup: Setup) -> list[ComparedServer]:
-    """Return the server over CTranslate2 in every setting."""
-    script = (setup.interpreter, str(PEERS_FOLDER / "ctranslate2_server.py"), str(model), "{port}")
-    cores = str(len(setup.cores))
-    return [
-        ComparedServer(
-            "ctranslate2",
-            f"dynamic batching, {in_words(setting)}",
-            (*script, str(setting["workers"]), cores, str(setting["compute_type"])),
-            "/health",
-        )
-        for setting in ctranslate2_settings(setup)
-    ]
-
-
-def llama_cpp_servers(model: Path, setup: Setup) -> list[ComparedServer]:
-    script = (setup.interpreter, "-m", "llama_cpp.server", "--model", str(model))
-    options = ("--n_threads", str(len(setup.cores)), "--n_ctx", str(setup.context))
-    command = (*script, "--port", "{port}", *options)
-    return [ComparedServer("llama.cpp", "its own server", command, "/v1/models")]
-
-
-SERVERS = {"ctranslate2": ctranslate2_servers, "llama.cpp": llama_cpp_servers}
-
-
-def _wait(name: str, process: "subprocess.Popen[bytes]", url: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() == NOT_INSTALLED:
-            raise SkippedPeer("its server needs packages that are not installed, see above")
-        if process.poll() is not None:
-            message = f"the server of {name} ended with code {process.returncode}, see above"
-            raise click.ClickException(message)
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise click.ClickException(f"the server of {name} was not ready in {START_SECONDS:.0f} s")
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End it with the processes that it started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 Body = dict[str, Any]
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 600.0  # a long prompt behind those of 31 other users
 
 
 @dataclass(frozen=True)
@@ -190,19 +73,63 @@ async def arrive(url: str, bodies: Iterator[Body], rate: float, duration: float)
     return Arrivals(rate, seconds, len(failed), len(seconds) / elapsed)
 
 
-async def stream(url: str, bodies: Iterator[Body], users: int, num_each: int) -> float:
-    """Run users who each send a number of requests one after another; return generated tokens per
-    second.
+@dataclass(frozen=True)
+class Completion:
+    """A streamed completion, and its times in seconds from the request.
+
+    num_cached: tokens of the prompt that the server did not read again.
     """
-    async with _session() as session:
 
-        async def ask() -> int:
-            answers = [await _post(session, url, next(bodies)) for _ in range(num_each)]
-            return sum(int(answer["usage"]["completion_tokens"]) for answer in answers)
+    num_tokens: int
+    num_prompt_tokens: int
+    num_cached: int
+    first_seconds: float
+    seconds: float
 
-        started = time.perf_counter()
-        tokens = await asyncio.gather(*(ask() for _ in range(users)))
-        return sum(tokens) / (time.perf_counter() - started)
+    @property
+    def decode_rate(self) -> float:
+        """Return the tokens per second after the first one."""
+        return (self.num_tokens - 1) / (self.seconds - self.first_seconds)
+
+
+async def complete(session: aiohttp.ClientSession, url: str, body: Body) -> Completion:
+    """Stream a completion. Raises ClickException if it has not as many tokens as were asked for."""
+    started, first_seconds, usage = time.perf_counter(), None, {}
+    async with session.post(url, json=body) as response:
+        response.raise_for_status()
+        async for line in response.content:
+            if not line.startswith(b"data: {"):
+                continue
+            chunk = json.loads(line.removeprefix(b"data: "))
+            if first_seconds is None and any(choice["text"] for choice in chunk["choices"]):
+                first_seconds = time.perf_counter() - started
+            usage = chunk.get("usage") or usage
+    num_tokens = usage.get("completion_tokens", 0)
+    if first_seconds is None or num_tokens != body["max_tokens"]:
+        message = f"{url} sent {num_tokens} of {body['max_tokens']} tokens"
+        raise click.ClickException(message)
+    details = usage.get("prompt_tokens_details") or {}
+    return Completion(
+        num_tokens,
+        usage["prompt_tokens"],
+        details.get("cached_tokens") or 0,
+        first_seconds,
+        time.perf_counter() - started,
+    )
+
+
+async def complete_for_users(
+    url: str, bodies: Iterator[Body], num_users: int, num_each: int
+) -> list[Completion]:
+    """Run users who each send a number of requests one after another."""
+    # llama.cpp's server closes connections without saying so.
+    async with _session(reuses_connections=False) as session:
+
+        async def ask() -> list[Completion]:
+            return [await complete(session, url, next(bodies)) for _ in range(num_each)]
+
+        users = await asyncio.gather(*(ask() for _ in range(num_users)))
+    return [completion for user in users for completion in user]
 
 
 def number_bodies(texts: list[str], make: Callable[[str], Body]) -> Iterator[Body]:
@@ -211,9 +138,9 @@ def number_bodies(texts: list[str], make: Callable[[str], Body]) -> Iterator[Bod
         yield make(f"{texts[number % len(texts)].rstrip('.')} {number}.")
 
 
-def _session() -> aiohttp.ClientSession:
+def _session(reuses_connections: bool = True) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, force_close=not reuses_connections),
         timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
     )
 
@@ -227,15 +154,22 @@ async def _post(session: aiohttp.ClientSession, url: str, body: Body) -> dict[st
 
 LIMIT_SECONDS = 1.0
 WARM_UP_SECONDS = 3.0
-STREAMS_EACH = 4  # completions of a user in one turn
+WARM_UP_TOKENS = 8  # of a prompt and of its completion
 
 
 @dataclass(frozen=True)
 class MeasuredRate:
-    """The result of one run of a server: its speed, and the numbers behind it."""
+    """The result of one run of a server: its speed, and the numbers behind it.
+
+    first_seconds: the median time to the first token, if tokens are streamed.
+    decode_rate: the median of a stream's tokens per second after the first one.
+    """
 
     rate: float
     raw: Any
+    first_seconds: float | None = None
+    decode_rate: float | None = None
+    memory: Memory | None = None
 
 
 Measure = Callable[[str], MeasuredRate]
@@ -253,8 +187,8 @@ def compete_over_http(
     """Race ours against the best of a peer's servers. Raises SkippedPeer."""
 
     def run(server: ComparedServer) -> MeasuredRate:
-        with server.running(cores) as url:
-            return measure(url)
+        with server.running(cores) as running:
+            return replace(measure(running.url), memory=Memory.of_server(running.pid))
 
     pair = [ours, _fastest(theirs, run)]
     rounds = [[run(server) for server in pair] for _ in range(num_rounds)]
@@ -269,8 +203,15 @@ def compete_over_http(
 
 
 def _entry(server: ComparedServer, measures: Sequence[MeasuredRate]) -> PeerEntry:
-    rates, raw = [measure.rate for measure in measures], [measure.raw for measure in measures]
-    return PeerEntry(server.name, server.setting, rates, raw=raw)
+    return PeerEntry(
+        server.name,
+        server.setting,
+        [measure.rate for measure in measures],
+        first_seconds=[m.first_seconds for m in measures if m.first_seconds is not None],
+        decode_rates=[m.decode_rate for m in measures if m.decode_rate is not None],
+        memory=[m.memory for m in measures if m.memory is not None],
+        raw=[measure.raw for measure in measures],
+    )
 
 
 def _fastest(
@@ -310,16 +251,32 @@ def measure_sustained_rate(
     return measure
 
 
-def measure_streams(prompts: list[str], body: Body, users: int) -> Measure:
+def measure_streams(
+    prompts: Callable[[], Iterator[list[int]]], body: Body, num_users: int, num_each: int
+) -> Measure:
     """Return a function that measures the tokens per second of a number of users who wait for their
     completions.
+
+    prompts: yields the same token ids for every server, none with a beginning that came before.
+    num_each: completions of each user.
     """
+    body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    few = {"max_tokens": WARM_UP_TOKENS}
 
     def measure(url: str) -> MeasuredRate:
-        bodies = number_bodies(prompts, lambda prompt: {"prompt": prompt, **body})
         url += "/v1/completions"
-        asyncio.run(stream(url, bodies, users, 1))
-        rate = asyncio.run(stream(url, bodies, users, STREAMS_EACH))
-        return MeasuredRate(rate, {"users": users})
+        ids = prompts()
+        short = ({**body, **few, "prompt": next(ids)[:WARM_UP_TOKENS]} for _ in range(num_users))
+        asyncio.run(complete_for_users(url, short, num_users, 1))
+        bodies = ({**body, "prompt": prompt} for prompt in ids)
+        started = time.perf_counter()
+        completions = asyncio.run(complete_for_users(url, bodies, num_users, num_each))
+        seconds = time.perf_counter() - started
+        return MeasuredRate(
+            sum(completion.num_tokens for completion in completions) / seconds,
+            {"users": num_users, "completions": [*map(asdict, completions)]},
+            median(completion.first_seconds for completion in completions),
+            median(completion.decode_rate for completion in completions),
+        )
 
     return measure

@@ -1,9 +1,10 @@
 """Makes what all engines of a race are given: the same texts, and the same token ids of them."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, islice
+from functools import partial
+from itertools import chain, count, cycle, islice
 from pathlib import Path
 
 import click
@@ -42,6 +43,7 @@ class ComparisonInputs:
     file: sentences of a file that is given as a whole.
     ids: token ids of the even ones, then of the file.
     kept_of_file: which lines of the file are used.
+    prompts: begins to yield prompts of equal length, of a language model; see `cut_prompts`.
     """
 
     card: ModelCard
@@ -51,6 +53,7 @@ class ComparisonInputs:
     read: Callable[[list[int]], str]
     kept_of_file: Sequence[int] = ()
     num_lines_of_file: int = 0
+    prompts: Callable[[], Iterator[list[int]]] = lambda: iter(())
 
     @property
     def is_of_language_model(self) -> bool:
@@ -137,15 +140,17 @@ def _prompts(parts: ModelParts, text: str | None, length: int) -> ComparisonInpu
     tokenizer = parts.tokenizers.target
     lines = build_workload(parts, text, None, "cpu", 1).texts
     ids = list(chain.from_iterable(map(tokenizer.encode, lines)))
-    prompts = _windows(ids, length)
-    texts = [*map(tokenizer.decode, prompts)]
-    return ComparisonInputs(_card(parts), texts, [], prompts, tokenizer.decode)
+    prompts = partial(cut_prompts, ids, length)
+    evens = list(islice(prompts(), MOST_STREAMS))
+    texts = [*map(tokenizer.decode, evens)]
+    return ComparisonInputs(_card(parts), texts, [], evens, tokenizer.decode, prompts=prompts)
 
 
-def _windows(ids: Sequence[int], length: int) -> list[list[int]]:
-    """Cut so that no two begin alike, as far as the text has other words."""
+def cut_prompts(ids: Sequence[int], length: int) -> Iterator[list[int]]:
+    """Yield prompts from all over a text without end. No two begin alike, as far as the text has
+    other words, so that no server knows the beginning of one from another.
+    """
     stride = max(len(ids) // MOST_STREAMS, 1)
-    return [
-        list(islice(cycle(ids), start, start + length))
-        for start in range(0, MOST_STREAMS * stride, stride)
-    ]
+    for number in count():
+        start = number % MOST_STREAMS * stride + number // MOST_STREAMS
+        yield list(islice(cycle(ids), start % len(ids), start % len(ids) + length))

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from loadtest.bench.compare_memory import Memory
 from loadtest.bench.compare_workloads import Workload
 
 
@@ -44,7 +45,8 @@ class PeerEntry:
     """The measured rounds of one engine at one workload.
 
     rates: a round each, in the unit of the workload; cpu_rates: the same per second of processor,
-    and first_seconds until the first token, where they were measured.
+    first_seconds until the first token, decode_rates of a stream after it, and the memory of a
+    server, where they were measured.
     """
 
     name: str
@@ -52,6 +54,8 @@ class PeerEntry:
     rates: list[float]
     cpu_rates: list[float] = field(default_factory=list)
     first_seconds: list[float] = field(default_factory=list)
+    decode_rates: list[float] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
     raw: list[Any] = field(default_factory=list)
 
     @property
@@ -113,13 +117,6 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-HEAD = """\
-| workload | unit | ours, best setting | ours | peer, its best setting | peer | ratio \
-| per CPU second | aim | reached | first token, ms | same outputs |
-|---|---|---|---:|---|---:|---:|---:|---:|---|---|---|
-"""
-
-
 @dataclass(frozen=True)
 class ComparisonReport:
     """All that a race found.
@@ -153,33 +150,56 @@ class ComparisonReport:
         yield f"{about['processor']}; {versions}."
         yield f"Medians of {about['rounds']} rounds, in turns; the extremes in brackets.\n"
         yield f"```sh\n{about['command']}\n```\n"
-        yield HEAD + "\n".join(map(_line, self.rows))
+        if self.rows:
+            yield from _table([_cells(row) for row in self.rows])
         for name, why in self.missing.items():
             yield f"\nSkipped: {name}: {why}"
 
 
-def _line(row: Row) -> str:
-    cells = [
-        row.workload.says,
-        row.unit,
-        row.ours.setting,
-        number(row.ours.rate.median),
-        f"{row.theirs.name}: {row.theirs.setting or 'as it comes'}",
-        number(row.theirs.rate.median),
-        str(row.ratio),
-        number(row.cpu_ratio.median) if row.cpu_ratio else "",
-        "" if row.aim is None else f"{row.aim:g}",
-        {None: "", True: "yes", False: "no"}[row.is_reached],
-        _first_tokens(row),
-        _agreement(row),
-    ]
-    return f"| {' | '.join(cells)} |"
+def _table(rows: Sequence[dict[str, str]]) -> Iterator[str]:
+    """Yield the lines of a table, without the columns that are empty in all rows."""
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for row in rows:
+        yield f"| {' | '.join(row[name] for name in columns)} |"
 
 
-def _first_tokens(row: Row) -> str:
-    """Write ours and theirs, if both were measured."""
-    both = [entry.first_seconds for entry in (row.ours, row.theirs)]
-    return ", ".join(number(1e3 * median(times)) for times in both) if all(both) else ""
+def _cells(row: Row) -> dict[str, str]:
+    """Return the cells of a row by the heads of their columns."""
+    pair = (row.ours, row.theirs)
+    first_seconds, decode_rates = (
+        [getattr(entry, name) for entry in pair] for name in ("first_seconds", "decode_rates")
+    )
+    sizes, totals = (
+        [[getattr(memory, name) for memory in entry.memory] for entry in pair]
+        for name in ("model_mib", "total_mib")
+    )
+    return {
+        "workload": row.workload.says,
+        "unit": row.unit,
+        "ours, best setting": row.ours.setting,
+        "ours": number(row.ours.rate.median),
+        "peer, its best setting": f"{row.theirs.name}: {row.theirs.setting or 'as it comes'}",
+        "peer": number(row.theirs.rate.median),
+        "ratio": str(row.ratio),
+        "per CPU second": number(row.cpu_ratio.median) if row.cpu_ratio else "",
+        "aim": "" if row.aim is None else f"{row.aim:g}",
+        "reached": {None: "", True: "yes", False: "no"}[row.is_reached],
+        "first token, ms": _both_medians(first_seconds, 1e3),
+        "tokens/s of a stream after it": _both_medians(decode_rates),
+        "memory of the model's process, MiB": _both_medians(sizes),
+        "of all processes": _both_medians(totals),
+        "same outputs": _agreement(row),
+    }
+
+
+def _both_medians(pair: Sequence[Sequence[float]], scale: float = 1.0) -> str:
+    """Write ours, theirs and their ratio, if both were measured."""
+    if not all(pair):
+        return ""
+    ours, theirs = (scale * median(values) for values in pair)
+    return f"{number(ours)}, {number(theirs)} ({number(ours / theirs)})"
 
 
 def _agreement(row: Row) -> str:

@@ -21,16 +21,15 @@ from loadtest.bench.compare_engines import (
     own_process,
 )
 from loadtest.bench.compare_http import (
-    SERVERS,
     Body,
     Measure,
-    attendant_server,
     compete_over_http,
     measure_streams,
     measure_sustained_rate,
 )
 from loadtest.bench.compare_inputs import ComparisonInputs
 from loadtest.bench.compare_report import OutputAgreement, PeerEntry, Row
+from loadtest.bench.compare_servers import SERVERS, attendant_server
 from loadtest.bench.compare_workloads import Workload, WorkloadKind
 
 _OWN_KINDS = {  # others take ids
@@ -48,6 +47,7 @@ class ComparisonPlan:
     references: of the file's sentences, if there are any.
     rates, seconds: requests per second of the open loop, one rate after another, and the duration
         of each.
+    completions: of each user in one turn.
     """
 
     workloads: Sequence[Workload]
@@ -58,6 +58,7 @@ class ComparisonPlan:
     max_new_tokens: int
     rates: Sequence[float]
     seconds: float
+    completions: int
 
 
 @dataclass
@@ -147,7 +148,7 @@ class Race:
                     workload,
                     *self._measure(workload),
                     attendant_server(self.setup),
-                    SERVERS[name](self.plan.peers[name], self.setup),
+                    SERVERS[name](self.plan.peers[name], self.setup, workload),
                     self.plan.num_rounds,
                     set(self.setup.cores),
                 )
@@ -166,7 +167,9 @@ class Race:
             return "sentences/s, p95 within 1 s", measure
         assert workload.batch is not None
         body = {"model": inputs.card.name, "max_tokens": plan.max_new_tokens, "temperature": 0}
-        return "tokens/s", measure_streams(inputs.even, body, workload.batch)
+        body["ignore_eos"] = True
+        measure = measure_streams(inputs.prompts, body, workload.batch, plan.completions)
+        return "tokens/s", measure
 
     def _skip(self, name: str, error: SkippedPeer) -> None:
         self.missing[name] = str(error)
@@ -242,7 +245,10 @@ class Checker:
     references: Sequence[str] | None = None
 
     def check(self, ours: Turn, theirs: Turn) -> OutputAgreement:
-        pairs = list(zip(ours.outputs, theirs.outputs, strict=True))
+        pairs = [
+            (self.read(a), "".join(b)) if _are_texts_of_tokens(b) else (a, b)
+            for a, b in zip(ours.outputs, theirs.outputs, strict=True)
+        ]
         difference = None
         if self.references is not None:
             difference = self._bleu(ours.outputs) - self._bleu(theirs.outputs)
@@ -255,6 +261,11 @@ class Checker:
         texts = [output if isinstance(output, str) else self.read(output) for output in outputs]
         score: float = corpus_bleu(texts, [list(self.references)]).score
         return score
+
+
+def _are_texts_of_tokens(output: Any) -> bool:
+    """Return whether an output is a list with the text of each token."""
+    return isinstance(output, list) and bool(output) and isinstance(output[0], str)
 
 
 def _are_alike(ours: Any, theirs: Any) -> bool:
@@ -307,5 +318,5 @@ def _entry(candidate: Contender, turns: Sequence[Turn], scale: Scale) -> PeerEnt
         [amount / turn.seconds for amount, turn in zip(amounts, turns, strict=True)],
         [amount / turn.cpu_seconds for amount, turn in zip(amounts, turns, strict=True)],
         [turn.first_seconds for turn in turns if turn.first_seconds is not None],
-        [{"seconds": turn.seconds, "cpu_seconds": turn.cpu_seconds} for turn in turns],
+        raw=[{"seconds": turn.seconds, "cpu_seconds": turn.cpu_seconds} for turn in turns],
     )

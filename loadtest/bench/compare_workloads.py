@@ -78,8 +78,10 @@ _ALL = (
     Workload("streams-1", WorkloadKind.CONTINUE, "1 stream", 1, aims=_both(1.1)),
     Workload("streams-8", WorkloadKind.CONTINUE, "8 streams", 8),
     Workload("streams-32", WorkloadKind.CONTINUE, "32 streams", 32, aims=_both(2.0)),
-    Workload("http-8", WorkloadKind.STREAMS, "HTTP, 8 streams", 8),
-    Workload("http-32", WorkloadKind.STREAMS, "HTTP, 32 streams", 32, aims=_both(2.0)),
+    Workload("http-1", WorkloadKind.STREAMS, "HTTP, 1 user", 1, aims=(("llama.cpp", 1.1),)),
+    Workload("http-8", WorkloadKind.STREAMS, "HTTP, 8 users", 8, aims=(("llama.cpp", 2.0),)),
+    Workload("http-16", WorkloadKind.STREAMS, "HTTP, 16 users", 16, aims=(("llama.cpp", 2.5),)),
+    Workload("http-32", WorkloadKind.STREAMS, "HTTP, 32 users", 32, aims=(("llama.cpp", 2.5),)),
 )
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 OF_LANGUAGE_MODELS = (WorkloadKind.CONTINUE, WorkloadKind.STREAMS)

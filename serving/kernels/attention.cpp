@@ -17,11 +17,13 @@
 //   lengths -> weights f32 [batch, heads, source], 0 beyond a row's length. A key_scale must be in the query already.
 //
 // Attributes: num_heads, kv_num_heads, scale, softcap; of self-attention local_window_size, as
-// GroupQueryAttention's. A row's sums have an order that depends on its own length only, so that it
-// has the same bits in any batch, and a token the same bits whether it is read alone or with others.
+// GroupQueryAttention's. The sums of a token have an order that depends on its own position only, so that it
+// has the same bits in any batch, alone or beside other tokens, and on any number of threads.
 #include "attention.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 
 #include "memory.h"
 
@@ -36,9 +38,12 @@ Element* in_place(const Context& context, size_t output, const Tensor& input, co
   return out;
 }
 
-float* score_buffer(int64_t floats) { return reinterpret_cast<float*>(scratch(sizeof(float) * floats)); }
+// Tasks that keep up to 16 threads evenly busy.
+constexpr int64_t kTasks = 32;
 
-constexpr int64_t kMostLanes = 16;  // kernels write whole vectors of scores
+int64_t divide_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
+
+float* float_scratch(int64_t floats) { return reinterpret_cast<float*>(scratch(sizeof(float) * floats)); }
 
 void check_head_dim(int64_t head_dim) {
   require(head_dim > 0 && head_dim <= kMostHeadDim, "attention: heads have at most 256 numbers");
@@ -50,16 +55,20 @@ void check_lengths(const int32_t* lengths, int64_t rows, int64_t source) {
   }
 }
 
-size_t num_tasks(int64_t rows, int64_t kv_heads) { return size_t(rows * kv_heads); }
-
-void append(const float* from, int64_t number, float* to) { std::memcpy(to, from, sizeof(float) * number); }
-
 void attend(const Kernels& kernels, const AttentionHead<float>& head, int64_t head_dim) {
   kernels.attend(head, int(head_dim));
 }
 
 void attend(const Kernels& kernels, const AttentionHead<int8_t>& head, int64_t head_dim) {
   kernels.attend_int8(head, int(head_dim));
+}
+
+void write_weights(const Kernels& kernels, const AttentionHead<float>& head, int64_t head_dim, float* scores) {
+  kernels.attention_weights(head, int(head_dim), scores);
+}
+
+void write_weights(const Kernels& kernels, const AttentionHead<int8_t>& head, int64_t head_dim, float* scores) {
+  kernels.attention_weights_int8(head, int(head_dim), scores);
 }
 
 // The inputs of one run of self-attention, checked.
@@ -117,6 +126,164 @@ struct SelfInputs {
   const int32_t* totals;
 };
 
+// Some queries of a row that share a head of keys and values: a range of all its tokens' queries, token by token.
+struct QueryRange {
+  int64_t row, kv_head, first, end;
+};
+
+// One run of self-attention.
+class SelfRun {
+ public:
+  SelfRun(const Context& context, const Kernels& kernels, const AttentionOptions& options)
+      : context(context), kernels(kernels), options(options), in(context, options) {
+    const Tensor keys_in = context.input(1), values_in = context.input(2);
+    keys = in_place<float>(context, 1, keys_in, keys_in.shape());
+    values = in_place<float>(context, 2, values_in, keys_in.shape());
+    group = options.heads / options.kv_heads;
+    query_dim = options.heads * in.head_dim;
+    out = context.output(0, {in.rows, in.tokens, query_dim}).data<float>();
+  }
+
+  void compute() const {
+    constexpr int64_t kLeastQueries = 32;  // that share a read of keys and values, where there are as many
+    const int64_t heads = in.rows * options.kv_heads, queries = in.tokens * group;
+    if (heads * queries == 0) return;
+    const int64_t parts = std::max(divide_up(queries, kMostQueries),
+                                   std::min(divide_up(kTasks, heads), divide_up(queries, kLeastQueries)));
+    if (parts > 1) return attend_in_parts(divide_up(queries, parts));
+    if (heads < kTasks && in.longest > kBlocksOfTask * kKeyBlock) return attend_by_blocks();
+    context.parallel(size_t(heads), [&](size_t task) {
+      const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
+      append(row, kv_head, 0, in.tokens);
+      attend({row, kv_head, 0, queries}, task + 1 < size_t(heads));
+    });
+  }
+
+ private:
+  static constexpr int64_t kBlocksOfTask = 2;
+
+  // Append all keys and values, then divide the queries of each head. The last tokens, which take longest, come
+  // first.
+  void attend_in_parts(int64_t queries_of_part) const {
+    constexpr int64_t kTokensOfTask = 64;
+    const int64_t heads = in.rows * options.kv_heads, queries = in.tokens * group;
+    const int64_t appends = divide_up(in.tokens, kTokensOfTask), parts = divide_up(queries, queries_of_part);
+    context.parallel(size_t(heads * appends), [&](size_t task) {
+      const int64_t head = task / appends, first = task % appends * kTokensOfTask;
+      append(head / options.kv_heads, head % options.kv_heads, first, std::min(first + kTokensOfTask, in.tokens));
+    });
+    context.parallel(size_t(heads * parts), [&](size_t task) {
+      const int64_t head = task % heads, first = (parts - 1 - task / heads) * queries_of_part;
+      attend({head / options.kv_heads, head % options.kv_heads, first, std::min(first + queries_of_part, queries)}, false);
+    });
+  }
+
+  // Divide the blocks of keys of each head. Whoever computes a head's last one merges them.
+  void attend_by_blocks() const {
+    const int64_t heads = in.rows * options.kv_heads, queries = in.tokens * group;
+    struct Head {
+      int64_t first_block, end_block, first_task, floats;
+      std::atomic<int64_t> missing_blocks;
+    };
+    const std::unique_ptr<Head[]> all_heads(new Head[heads]);
+    int64_t tasks = 0, floats = 0;
+    for (int64_t i = 0; i < heads; i++) {
+      Head& head = all_heads[i];
+      const int64_t total = in.totals[i / options.kv_heads];
+      head.first_block = first_key(total - in.tokens) / kKeyBlock, head.end_block = divide_up(total, kKeyBlock);
+      head.missing_blocks = head.end_block - head.first_block;
+      head.first_task = tasks, head.floats = floats;
+      tasks += divide_up(head.missing_blocks, kBlocksOfTask);
+      floats += head.missing_blocks * attention_states(queries, in.head_dim);
+    }
+    const std::unique_ptr<float[]> states(new float[floats]);
+    context.parallel(size_t(tasks), [&](size_t task) {
+      int64_t i = heads - 1;
+      while (all_heads[i].first_task > int64_t(task)) i--;
+      Head& head = all_heads[i];
+      const int64_t row = i / options.kv_heads, kv_head = i % options.kv_heads, past = in.totals[row] - in.tokens;
+      const int64_t first = head.first_block + (task - head.first_task) * kBlocksOfTask;
+      const int64_t end = std::min(first + kBlocksOfTask, head.end_block);
+      append(row, kv_head, std::clamp<int64_t>(first * kKeyBlock - past, 0, in.tokens),
+             std::clamp<int64_t>(end * kKeyBlock - past, 0, in.tokens));
+      AttentionQuery all_queries[kMostQueries];
+      const AttentionHead<float> attention = head_of({row, kv_head, 0, queries}, all_queries);
+      kernels.attend_to_blocks(attention, int(in.head_dim), int(first), int(end), states.get() + head.floats);
+      if (head.missing_blocks.fetch_sub(end - first) == end - first) {
+        kernels.merge_blocks(attention, int(in.head_dim), states.get() + head.floats);
+      }
+    });
+  }
+
+  // Return the first key that a token attends to.
+  int64_t first_key(int64_t position) const { return std::max<int64_t>(0, position + 1 - options.window); }
+
+  // Append the keys and values of a range of tokens.
+  void append(int64_t row, int64_t kv_head, int64_t first, int64_t end) const {
+    const int64_t head_dim = in.head_dim, past = in.totals[row] - in.tokens;
+    const int64_t start = ((row * options.kv_heads + kv_head) * in.capacity + past) * head_dim;
+    for (int64_t token = first; token < end; token++) {
+      const float* const key = in.qkv + (row * in.tokens + token) * in.width + query_dim + kv_head * head_dim;
+      const float* const value = key + options.kv_heads * head_dim;
+      rotate(key, past + token, keys + start + token * head_dim);
+      std::memcpy(values + start + token * head_dim, value, sizeof(float) * head_dim);
+    }
+  }
+
+  void rotate(const float* vector, int64_t position, float* rotated) const {
+    if (in.cos == nullptr) {
+      std::memcpy(rotated, vector, sizeof(float) * in.head_dim);
+      return;
+    }
+    const int64_t offset = position * in.rotary_dim / 2;
+    kernels.rotate(vector, in.cos + offset, in.sin + offset, int(in.rotary_dim), int(in.head_dim), rotated);
+  }
+
+  // Attend with queries whose keys are appended. has_next: whether the same thread is likely to take the next head.
+  void attend(const QueryRange& range, bool has_next) const {
+    AttentionQuery queries[kMostQueries];
+    AttentionHead<float> attention = head_of(range, queries);
+    if (has_next) {
+      const int64_t first = in.capacity * in.head_dim + queries[0].first / kKeyBlock * kKeyBlock * in.head_dim;
+      attention.next_keys = attention.keys + first, attention.next_values = attention.values + first;
+    }
+    kernels.attend(attention, int(in.head_dim));
+  }
+
+  // Return the head with its queries rotated, in the thread's scratch memory.
+  AttentionHead<float> head_of(const QueryRange& range, AttentionQuery* queries) const {
+    const int64_t head_dim = in.head_dim, number = range.end - range.first;
+    float* const rotated = float_scratch(number * head_dim + kMostLanes + attention_scratch(number, head_dim));
+    for (int64_t i = 0; i < number; i++) {
+      const int64_t token = (range.first + i) / group, head = range.kv_head * group + (range.first + i) % group;
+      const int64_t position = in.totals[range.row] - in.tokens + token;
+      const int64_t offset = range.row * in.tokens + token;
+      const float* const vector = in.qkv + offset * in.width + head * head_dim;
+      queries[i] = {vector, out + offset * query_dim + head * head_dim, int(first_key(position)), int(position + 1),
+                    in.bias_of(range.row, head, options.heads, token), in.sinks ? in.sinks + head : nullptr,
+                    nullptr, nullptr};
+      if (in.cos != nullptr) {
+        rotate(vector, position, rotated + i * head_dim);
+        queries[i].vector = rotated + i * head_dim;
+      }
+    }
+    const int64_t offset = (range.row * options.kv_heads + range.kv_head) * in.capacity * head_dim;
+    AttentionHead<float> attention{};
+    attention.keys = keys + offset, attention.values = values + offset;
+    attention.queries = queries, attention.number = int(number);
+    attention.scale = options.scale, attention.cap = options.cap;
+    attention.scratch = rotated + divide_up(number * head_dim, kMostLanes) * kMostLanes;
+    return attention;
+  }
+
+  const Context& context;
+  const Kernels& kernels;
+  const AttentionOptions& options;
+  const SelfInputs in;
+  int64_t group, query_dim;
+  float *keys, *values, *out;
+};
+
 }  // namespace
 
 AttentionOptions::AttentionOptions(const Info& info)
@@ -130,62 +297,7 @@ AttentionOptions::AttentionOptions(const Info& info)
 }
 
 void SelfAttention::compute(const Context& context) const {
-  const SelfInputs in(context, options);
-  const int64_t head_dim = in.head_dim, group = options.heads / options.kv_heads, query_dim = options.heads * head_dim;
-  const Tensor keys_in = context.input(1), values_in = context.input(2);
-  float* const keys = in_place<float>(context, 1, keys_in, keys_in.shape());
-  float* const values = in_place<float>(context, 2, values_in, keys_in.shape());
-  float* const out = context.output(0, {in.rows, in.tokens, query_dim}).data<float>();
-  const size_t tasks = num_tasks(in.rows, options.kv_heads);
-  if (tasks == 0) return;
-
-  context.parallel(tasks, [&](size_t task) {
-    const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
-    const int64_t past = in.totals[row] - in.tokens;
-    float* const head_keys = keys + task * in.capacity * head_dim;
-    float* const head_values = values + task * in.capacity * head_dim;
-    const int64_t stride = (in.totals[row] + kMostLanes - 1) / kMostLanes * kMostLanes;
-    float* const scores = score_buffer(kMostQueries * (stride + head_dim) + head_dim);
-    float* const rotated = scores + kMostQueries * stride;
-    const auto rotate = [&](const float* vectors, int64_t number, int64_t position) -> const float* {
-      if (in.cos == nullptr) return vectors;
-      const int64_t offset = position * in.rotary_dim / 2;
-      for (int64_t i = 0; i < number * head_dim; i += head_dim) {
-        kernels.rotate(vectors + i, in.cos + offset, in.sin + offset, int(in.rotary_dim), int(head_dim), rotated + i);
-      }
-      return rotated;
-    };
-    for (int64_t token = 0; token < in.tokens; token++) {
-      const float* const token_qkv = in.qkv + (row * in.tokens + token) * in.width;
-      const float* const key = token_qkv + query_dim + kv_head * head_dim;
-      const int64_t position = past + token, first = std::max<int64_t>(0, position + 1 - options.window);
-      append(rotate(key, 1, position), head_dim, head_keys + position * head_dim);
-      append(key + options.kv_heads * head_dim, head_dim, head_values + position * head_dim);
-      const int64_t end = (kv_head + 1) * group;
-      for (int64_t head = kv_head * group; head < end; head += kMostQueries) {
-        const float* const bias = in.bias_of(row, head, options.heads, token);
-        AttentionHead<float> attention{};
-        attention.queries = int(std::min<int64_t>(kMostQueries, end - head));
-        attention.query = rotate(token_qkv + head * head_dim, attention.queries, position);
-        attention.keys = head_keys + first * head_dim;
-        attention.values = head_values + first * head_dim;
-        if (head + kMostQueries >= end && task + 1 < tasks) {
-          attention.next_keys = attention.keys + in.capacity * head_dim;
-          attention.next_values = attention.values + in.capacity * head_dim;
-        }
-        attention.bias = bias ? bias + first : nullptr;
-        attention.bias_stride = in.tokens * in.bias_width;
-        attention.sinks = in.sinks ? in.sinks + head : nullptr;
-        attention.length = int(position + 1 - first);
-        attention.scale = options.scale;
-        attention.cap = options.cap;
-        attention.scores = scores;
-        attention.scores_stride = stride;
-        attention.out = out + (row * in.tokens + token) * query_dim + head * head_dim;
-        kernels.attend(attention, int(head_dim));
-      }
-    }
-  });
+  SelfRun(context, kernels, options).compute();
 }
 
 template <class Element>
@@ -205,28 +317,29 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_scale, 
   check_lengths(lengths, rows, source);
   float* const out = context.output(0, shape).data<float>();
   const int64_t group = options.heads / options.kv_heads;
-  const size_t tasks = num_tasks(rows, options.kv_heads);
+  const size_t tasks = size_t(rows * options.kv_heads);
   if (tasks == 0) return;
+  const float* const query_vectors = query.data<float>();
+  const float *const key_scales = key_scale.data<float>(), *const value_scales = value_scale.data<float>();
 
   context.parallel(tasks, [&](size_t task) {
-    const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-      const int64_t offset = (row * options.heads + head) * head_dim;
-      AttentionHead<Element> attention{};
-      attention.query = query.data<float>() + offset;
-      attention.keys = keys.data<Element>() + task * source * head_dim;
-      attention.values = values.data<Element>() + task * source * head_dim;
-      if (head + 1 == (kv_head + 1) * group && task + 1 < tasks) {
+    AttentionQuery queries[kMostQueries];
+    AttentionHead<Element> attention{};
+    attention.keys = keys.data<Element>() + task * source * head_dim;
+    attention.values = values.data<Element>() + task * source * head_dim;
+    attention.queries = queries, attention.scale = options.scale, attention.cap = options.cap;
+    attention.scratch = float_scratch(attention_scratch(std::min<int64_t>(group, kMostQueries), head_dim));
+    for (int64_t first = 0; first < group; first += kMostQueries) {
+      attention.number = int(std::min<int64_t>(kMostQueries, group - first));
+      for (int q = 0; q < attention.number; q++) {
+        const int64_t offset = (task * group + first + q) * head_dim;
+        queries[q] = {query_vectors + offset, out + offset, 0, lengths[task / options.kv_heads], nullptr, nullptr,
+                      key_scales ? key_scales + offset : nullptr, value_scales ? value_scales + offset : nullptr};
+      }
+      if (first + kMostQueries >= group && task + 1 < tasks) {
         attention.next_keys = attention.keys + source * head_dim;
         attention.next_values = attention.values + source * head_dim;
       }
-      attention.key_scale = key_scale ? key_scale.data<float>() + offset : nullptr;
-      attention.value_scale = value_scale ? value_scale.data<float>() + offset : nullptr;
-      attention.length = lengths[row];
-      attention.scale = options.scale;
-      attention.cap = options.cap;
-      attention.scores = score_buffer(lengths[row] + kMostLanes);
-      attention.out = out + offset;
       ::attend(kernels, attention, head_dim);
     }
   });
@@ -257,21 +370,20 @@ void SourceWeights<Element>::compute(const Context& context) const {
   check_lengths(lengths, rows, source);
   float* const out = context.output(0, {rows, options.heads, source}).data<float>();
   const int64_t group = options.heads / options.kv_heads;
-  const size_t tasks = num_tasks(rows, options.heads);
+  const size_t tasks = size_t(rows * options.heads);
   if (tasks == 0) return;
 
   context.parallel(tasks, [&](size_t task) {
     const int64_t row = task / options.heads, head = task % options.heads;
+    const AttentionQuery weights{query.data<float>() + task * head_dim, out + task * source, 0, lengths[row],
+                                 nullptr, nullptr, nullptr, nullptr};
     AttentionHead<Element> attention{};
-    attention.query = query.data<float>() + task * head_dim;
     attention.keys = keys.data<Element>() + (row * options.kv_heads + head / group) * source * head_dim;
-    attention.length = lengths[row];
-    attention.scale = options.scale;
-    attention.cap = options.cap;
-    attention.scores = score_buffer(lengths[row] + kMostLanes);
-    attention.out = out + task * source;
-    ::attend(kernels, attention, head_dim);
-    std::fill(attention.out + attention.length, attention.out + source, 0.0f);
+    attention.queries = &weights, attention.number = 1;
+    attention.scale = options.scale, attention.cap = options.cap;
+    attention.scratch = float_scratch(attention_scratch(1, head_dim) + lengths[row] + kMostLanes);
+    write_weights(kernels, attention, head_dim, attention.scratch + attention_scratch(1, head_dim));
+    std::fill(weights.out + weights.end, weights.out + source, 0.0f);
   });
 }
 

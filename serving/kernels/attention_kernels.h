@@ -1,4 +1,10 @@
-// Attention of a few queries over the same keys and values; included by kernels.cpp for each instruction set.
+// Attention of queries over the keys and values of one head; included by kernels.cpp for each instruction set.
+//
+// Keys are taken in blocks of kKeyBlock. A block gives each query its largest score, the sum of its exponentials
+// and the sum of the values by them; blocks are merged in their order (Milakov and Gimelshein 2018, "Online
+// normalizer calculation for softmax"). Few queries are multiplied with lanes along the head, many with a query in
+// each lane. All sums have the same order either way, which depends on the positions of keys only: a query has the
+// same bits whichever queries are beside it.
 #pragma once
 
 #include <cmath>
@@ -8,201 +14,573 @@
 
 namespace {
 
-constexpr int kMostChunks = kMostHeadDim / kLanes;
-
-// The vectors of a head. With `Chunks` 0 their number is known at run time only, and the last one
-// may be incomplete.
-template <int Chunks>
-struct HeadLayout {
-  const int head_dim;
-
-  INLINE int chunks() const { return Chunks != 0 ? Chunks : (head_dim + kLanes - 1) / kLanes; }
-
-  template <class Element>
-  INLINE Floats chunk(const Element* vector, int c) const {
-    return Chunks != 0 ? load(vector + c * kLanes) : load_first(vector + c * kLanes, head_dim - c * kLanes);
-  }
-
-  INLINE void put(float* vector, int c, Floats value) const {
-    if (Chunks != 0) store(vector + c * kLanes, value); else store_first(vector + c * kLanes, value, head_dim - c * kLanes);
-  }
-};
-
-template <class Element, class Layout>
-INLINE Floats dot(const Floats* query, const Element* key, const Layout& layout) {
-  Floats even = zeros(), odd = zeros();
-  int c = 0;
-  for (; c + 1 < layout.chunks(); c += 2) {
-    even = fma(query[c], layout.chunk(key, c), even);
-    odd = fma(query[c + 1], layout.chunk(key, c + 1), odd);
-  }
-  if (c < layout.chunks()) even = fma(query[c], layout.chunk(key, c), even);
-  return add(even, odd);
-}
-
+constexpr float kLowest = -3.4028235e38f;  // finite, so that its difference from itself is 0
 constexpr int kCacheLine = 64;
 
-// Fetch vectors of the head that follows: memory is what attention waits for. Into the second cache,
-// as more lines can be on their way to it at once than to the first: up to 1.4 times as fast.
-template <class Element>
-INLINE void prefetch(const Element* vectors, int count, int head_dim) {
-  constexpr int kSecondCache = 2;
-  if (vectors == nullptr) return;
-  const char* const start = reinterpret_cast<const char*>(vectors);
-  for (size_t at = 0; at < size_t(count) * head_dim * sizeof(Element); at += kCacheLine) {
-    __builtin_prefetch(start + at, 0, kSecondCache);
-  }
-}
+INLINE int smaller(int a, int b) { return a < b ? a : b; }
+INLINE int larger(int a, int b) { return a > b ? a : b; }
 
-// Return where a vector of the following head is; null if none follows.
-template <class Element>
-INLINE const Element* next_vectors(const Element* vectors, int64_t offset) {
-  return vectors == nullptr ? nullptr : vectors + offset;
-}
+// The numbers of a head in whole vectors.
+INLINE int padded(int head_dim) { return (head_dim + kMostLanes - 1) / kMostLanes * kMostLanes; }
+
+// Return e**x for x <= 0, exactly 0 below -87: of what a bias or a range of keys masks nothing is left.
+INLINE Floats exponential_or_zero(Floats x) { return zero_where_less(exponential(x), x, all(-87)); }
 
 INLINE float max_score(const float* scores, int length) {
-  Floats largest = all(-INFINITY);
+  Floats largest = all(kLowest);
   for (int j = 0; j < length; j += kLanes) {
-    largest = max(largest, keep_first(load(scores + j), length - j, -INFINITY));
+    largest = max(largest, keep_first(load(scores + j), length - j, kLowest));
   }
   return max_of(largest);
 }
 
-// Apply the cap and the bias.
-INLINE void apply_cap_and_bias(float* scores, int length, float cap, const float* bias) {
-  for (int j = 0; j < length; j += kLanes) {
-    Floats capped = load(scores + j);
-    if (cap != 0) capped = mul(hyperbolic_tangent(div(capped, all(cap))), all(cap));
-    if (bias != nullptr) capped = add(capped, load_first(bias + j, length - j));
-    store(scores + j, capped);
-  }
-}
-
-// Write the scores of all keys for all queries. A key is used by all of them while it is in the cache.
-template <int Queries, class Element, class Layout>
-INLINE void score(const Floats (&queries)[Queries][kMostChunks], const AttentionHead<Element>& head, const Layout& layout) {
-  const int head_dim = layout.head_dim, length = head.length;
-  const Element* keys = head.keys;
-  int j = 0;
-  for (; j + 4 <= length; j += 4, keys += 4 * head_dim) {
-    prefetch(next_vectors(head.next_keys, int64_t(j) * head_dim), 4, head_dim);
-    for (int q = 0; q < Queries; q++) {
-      const Floats* const query = queries[q];
-      store_four(head.scores + q * head.scores_stride + j,
-                 sums_of(dot(query, keys, layout), dot(query, keys + head_dim, layout),
-                         dot(query, keys + 2 * head_dim, layout), dot(query, keys + 3 * head_dim, layout)));
-    }
-  }
-  for (; j < length; j++, keys += head_dim) {
-    for (int q = 0; q < Queries; q++) {
-      const Floats sum = dot(queries[q], keys, layout);
-      head.scores[q * head.scores_stride + j] = first_of(sums_of(sum, zeros(), zeros(), zeros()));
-    }
-  }
-}
-
-// Replace scores by e**(score - largest), and return their sum. What a bias masks becomes exactly 0.
+// Replace scores by e**(score - largest), up to a whole vector by zeros, and return their sum.
 INLINE float exponentiate(float* scores, int length, float largest) {
   Floats total = zeros();
   for (int j = 0; j < length; j += kLanes) {
     const Floats below = sub(load(scores + j), all(largest));
-    const Floats numerator = keep_first(zero_where_less(exponential(below), below, all(-87)), length - j, 0);
+    const Floats numerator = keep_first(exponential_or_zero(below), length - j, 0);
     store(scores + j, numerator);
     total = add(total, numerator);
   }
   return sum_of(total);
 }
 
-// Sum the values by the weights of each query.
-template <int Queries, class Element, class Layout>
-INLINE void multiply_pv(const AttentionHead<Element>& head, const Layout& layout, Floats (&pv)[Queries][kMostChunks]) {
-  const int head_dim = layout.head_dim, chunks = layout.chunks(), length = head.length;
-  const Element* values = head.values;
-  const float* const weights = head.scores;
-  const int64_t stride = head.scores_stride;
-  Floats even[Queries][kMostChunks], odd[Queries][kMostChunks];
-  for (int q = 0; q < Queries; q++) {
-    for (int c = 0; c < chunks; c++) even[q][c] = odd[q][c] = zeros();
-  }
-  int j = 0;
-  for (; j + 2 <= length; j += 2, values += 2 * head_dim) {
-    prefetch(next_vectors(head.next_values, int64_t(j) * head_dim), 2, head_dim);
-    for (int q = 0; q < Queries; q++) {
-      const Floats first = all(weights[q * stride + j]), second = all(weights[q * stride + j + 1]);
-      for (int c = 0; c < chunks; c++) even[q][c] = fma(first, layout.chunk(values, c), even[q][c]);
-      for (int c = 0; c < chunks; c++) odd[q][c] = fma(second, layout.chunk(values + head_dim, c), odd[q][c]);
-    }
-  }
-  for (int q = 0; q < Queries; q++) {
-    if (j < length) {
-      const Floats last = all(weights[q * stride + j]);
-      for (int c = 0; c < chunks; c++) even[q][c] = fma(last, layout.chunk(values, c), even[q][c]);
-    }
-    for (int c = 0; c < chunks; c++) pv[q][c] = add(even[q][c], odd[q][c]);
-  }
+INLINE Floats apply_cap(Floats scores, float cap) {
+  return cap == 0 ? scores : mul(hyperbolic_tangent(div(scores, all(cap))), all(cap));
 }
 
-// Write the weights: exponentials divided by their sum.
+// The keys of a block that a query attends to, counted from the block's first.
+struct KeyRange {
+  int first, end;
+
+  INLINE KeyRange(int first, int end) : first(first), end(end) {}
+  INLINE KeyRange(const AttentionQuery& query, int block)
+      : first(larger(query.first - block * kKeyBlock, 0)), end(smaller(query.end - block * kKeyBlock, kKeyBlock)) {}
+  INLINE bool is_empty() const { return first >= end; }
+  INLINE void include(KeyRange other) {
+    if (other.is_empty()) return;
+    if (is_empty()) *this = other;
+    else first = smaller(first, other.first), end = larger(end, other.end);
+  }
+};
+
+// At most kLanes queries that are computed together.
+struct QueryGroup {
+  const AttentionQuery* queries;
+  int number;
+  float* scaled;      // [queries, padded head_dim], times the scale of scores
+  float* transposed;  // [head_dim, kLanes]; null where lanes lie along the head
+
+  INLINE KeyRange keys(int block) const {
+    KeyRange range(queries[0], block);
+    for (int q = 1; q < number; q++) range.include(KeyRange(queries[q], block));
+    return range;
+  }
+};
+
+// What some blocks of keys give the queries of a group.
+struct GroupState {
+  float* const maxima;  // [kLanes], of scores
+  float* const totals;  // [kLanes], sums of e**(score - maximum)
+  float* const values;  // [queries, padded head_dim], sums of values by e**(score - maximum)
+
+  INLINE explicit GroupState(float* state) : maxima(state), totals(state + kLanes), values(state + 2 * kLanes) {}
+  INLINE static int64_t floats(int head_dim) { return int64_t(kLanes) * (2 + padded(head_dim)); }
+
+  // Start with the sinks, which are like keys without values.
+  INLINE void start(const QueryGroup& group, int head_dim) const {
+    for (int q = 0; q < kLanes; q++) {
+      const float* const sink = q < group.number ? group.queries[q].sink : nullptr;
+      maxima[q] = sink ? *sink : kLowest, totals[q] = sink ? 1 : 0;
+    }
+    std::memset(values, 0, sizeof(float) * group.number * padded(head_dim));
+  }
+};
+
+// The keys and values of the block that is computed next; null if there is none.
 template <class Element>
-INLINE void write_softmax(const AttentionHead<Element>& head, float total) {
-  for (int j = 0; j < head.length; j += kLanes) {
-    store_first(head.out + j, div(load(head.scores + j), all(total)), head.length - j);
+struct Following {
+  const Element *keys = nullptr, *values = nullptr;
+
+  INLINE void prefetch_keys(int first, int number, int head_dim) const { prefetch(keys, first, number, head_dim); }
+  INLINE void prefetch_value(int index, int head_dim) const { prefetch(values, index, 1, head_dim); }
+
+ private:
+  // Memory is what attention waits for. Into the second cache, as more lines can be on their way to it at once than
+  // to the first: up to 1.4 times as fast.
+  INLINE static void prefetch(const Element* vectors, int first, int number, int head_dim) {
+    constexpr int kSecondCache = 2;
+    if (vectors == nullptr) return;
+    const auto* const start = reinterpret_cast<const char*>(vectors + int64_t(first) * head_dim);
+    for (size_t at = 0; at < number * head_dim * sizeof(Element); at += kCacheLine) {
+      __builtin_prefetch(start + at, 0, kSecondCache);
+    }
+  }
+};
+
+// Write the dot products of `Queries` queries with four keys at `scores`.
+template <int Queries, class Element>
+INLINE void score_four_keys(const float* queries, const Element* keys, int head_dim, float* scores, int64_t stride) {
+  const int dim = padded(head_dim), whole = head_dim / kLanes * kLanes;
+  Floats sums[Queries][4];
+  for (int q = 0; q < Queries; q++) {
+    for (int k = 0; k < 4; k++) sums[q][k] = zeros();
+  }
+  const auto add_products = [&](int d, const Floats(&chunks)[4]) __attribute__((always_inline)) {
+    for (int q = 0; q < Queries; q++) {
+      const Floats query = load(queries + q * dim + d);
+      for (int k = 0; k < 4; k++) sums[q][k] = fma(query, chunks[k], sums[q][k]);
+    }
+  };
+  for (int d = 0; d < whole; d += kLanes) {
+    const Floats chunks[4] = {load(keys + d), load(keys + head_dim + d), load(keys + 2 * head_dim + d),
+                              load(keys + 3 * head_dim + d)};
+    add_products(d, chunks);
+  }
+  if (whole < head_dim) {
+    Floats chunks[4];
+    for (int k = 0; k < 4; k++) chunks[k] = load_first(keys + k * head_dim + whole, head_dim - whole);
+    add_products(whole, chunks);
+  }
+  for (int q = 0; q < Queries; q++) {
+    store_four(scores + q * stride, sums_of(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
   }
 }
 
-template <int Queries, int Chunks, class Element>
-void attend_with(const AttentionHead<Element>& head, int head_dim) {
-  const HeadLayout<Chunks> layout{head_dim};
-  Floats queries[Queries][kMostChunks], pv[Queries][kMostChunks];
-  float totals[Queries];
-  for (int q = 0; q < Queries; q++) {
-    for (int c = 0; c < layout.chunks(); c++) {
-      queries[q][c] = mul(all(head.scale), layout.chunk(head.query + q * head_dim, c));
-      if (head.key_scale != nullptr) queries[q][c] = mul(queries[q][c], layout.chunk(head.key_scale, c));
+// Return the dot product of a query with a key, to the bit that of score_four_keys.
+template <class Element>
+INLINE float score_key(const float* query, const Element* key, int head_dim) {
+  Floats sum = zeros();
+  for (int d = 0; d < head_dim; d += kLanes) sum = fma(load(query + d), load_first(key + d, head_dim - d), sum);
+  float scores[4];
+  store_four(scores, sums_of(sum, zeros(), zeros(), zeros()));
+  return scores[0];
+}
+
+// Write the scores [queries, stride] of a range of keys.
+template <int Queries, class Element>
+INLINE void score_keys(const float* queries, const Element* keys, KeyRange range, int head_dim, float* scores, int64_t stride,
+                       const Following<Element>& next) {
+  int j = range.first;
+  for (; j + 4 <= range.end; j += 4) {
+    next.prefetch_keys(j - range.first, 4, head_dim);
+    score_four_keys<Queries>(queries, keys + int64_t(j) * head_dim, head_dim, scores + j, stride);
+  }
+  for (; j < range.end; j++) {
+    for (int q = 0; q < Queries; q++) {
+      scores[q * stride + j] = score_key(queries + q * padded(head_dim), keys + int64_t(j) * head_dim, head_dim);
     }
   }
-  score<Queries>(queries, head, layout);
-  for (int q = 0; q < Queries; q++) {
-    float* const scores = head.scores + q * head.scores_stride;
-    const float* const bias = head.bias == nullptr ? nullptr : head.bias + q * head.bias_stride;
-    if (head.cap != 0 || bias != nullptr) apply_cap_and_bias(scores, head.length, head.cap, bias);
-    float largest = max_score(scores, head.length);
-    if (head.sinks != nullptr && head.sinks[q] > largest) largest = head.sinks[q];
-    totals[q] = exponentiate(scores, head.length, largest);
-    if (head.sinks != nullptr) totals[q] += max_of(exponential(all(head.sinks[q] - largest)));
+}
+
+// Call work<number>() for a number of 1 to 4 that is known at run time only.
+template <class Work>
+INLINE void call_with_number(int number, const Work& work) {
+  switch (number) {
+    case 1: return work(std::integral_constant<int, 1>());
+    case 2: return work(std::integral_constant<int, 2>());
+    case 3: return work(std::integral_constant<int, 3>());
+    default: return work(std::integral_constant<int, 4>());
   }
-  if (head.values == nullptr) return write_softmax(head, totals[0]);
-  multiply_pv<Queries>(head, layout, pv);
+}
+
+// The weights of a block, in rows of queries or of keys.
+struct Weights {
+  const float* data;
+  int64_t query_stride, key_stride;
+};
+
+// Add the values of a range of keys by their weights to some columns of the sums of `Queries` queries. A query's
+// sums go over one key after the other.
+template <int Queries, int Chunks, bool kIsWhole, class Element>
+INLINE void add_columns(Weights weights, const Element* values, KeyRange range, int head_dim, int column,
+                        const Following<Element>& next, float* sums) {
+  const int dim = padded(head_dim);
+  Floats columns[Queries][Chunks];
   for (int q = 0; q < Queries; q++) {
-    const Floats share = all(head.length > 0 ? 1 / totals[q] : 0);  // nothing to attend to: zeros
-    for (int c = 0; c < layout.chunks(); c++) {
-      Floats value = mul(share, pv[q][c]);
-      if (head.value_scale != nullptr) value = mul(value, layout.chunk(head.value_scale, c));
-      layout.put(head.out + q * head_dim, c, value);
+    for (int c = 0; c < Chunks; c++) columns[q][c] = load(sums + q * dim + column + c * kLanes);
+  }
+  const Element* value = values + int64_t(range.first) * head_dim + column;
+  const float* weight = weights.data + range.first * weights.key_stride;
+  for (int j = range.first; j < range.end; j++, value += head_dim, weight += weights.key_stride) {
+    next.prefetch_value(j - range.first, head_dim);
+    Floats chunks[Chunks];
+    for (int c = 0; c < Chunks; c++) {
+      chunks[c] = kIsWhole ? load(value + c * kLanes) : load_first(value, head_dim - column);
     }
+    for (int q = 0; q < Queries; q++) {
+      const Floats factor = all(weight[q * weights.query_stride]);
+      for (int c = 0; c < Chunks; c++) columns[q][c] = fma(factor, chunks[c], columns[q][c]);
+    }
+  }
+  for (int q = 0; q < Queries; q++) {
+    for (int c = 0; c < Chunks; c++) store(sums + q * dim + column + c * kLanes, columns[q][c]);
   }
 }
 
 template <int Queries, class Element>
-void attend_by(const AttentionHead<Element>& head, int head_dim) {
-  switch (head_dim % kLanes == 0 ? head_dim / kLanes : 0) {  // the usual sizes keep the query in registers
-    case 2: return attend_with<Queries, 2>(head, head_dim);
-    case 4: return attend_with<Queries, 4>(head, head_dim);
-    case 8: return attend_with<Queries, 8>(head, head_dim);
-    default: return attend_with<Queries, 0>(head, head_dim);
+INLINE void add_values(Weights weights, const Element* values, KeyRange range, int head_dim, Following<Element> next,
+                       float* sums) {
+  constexpr int kRegisters = kLanes == 16 ? 16 : 8, kColumns = Queries > 2 ? kRegisters / 4 : 4;
+  if (range.is_empty()) return;
+  int column = 0;
+  for (; column + kColumns * kLanes <= head_dim; column += kColumns * kLanes) {
+    add_columns<Queries, kColumns, true>(weights, values, range, head_dim, column, next, sums);
+    next = {};
   }
+  for (; column + kLanes <= head_dim; column += kLanes) {
+    add_columns<Queries, 1, true>(weights, values, range, head_dim, column, next, sums);
+    next = {};
+  }
+  if (column < head_dim) add_columns<Queries, 1, false>(weights, values, range, head_dim, column, next, sums);
+}
+
+// Sum the values of a block for up to four queries. Values of keys that a query does not attend to are not read for
+// it: they may be no numbers.
+template <class Element>
+INLINE void multiply_values(const AttentionQuery* queries, int number, int block, Weights weights, const Element* values,
+                            int head_dim, const Following<Element>& next, float* sums) {
+  KeyRange common(queries[0], block);
+  for (int q = 1; q < number; q++) {
+    const KeyRange range(queries[q], block);
+    common.first = larger(common.first, range.first), common.end = smaller(common.end, range.end);
+  }
+  const auto add_apart = [&](int first, int end) __attribute__((always_inline)) {
+    for (int q = 0; q < number; q++) {
+      KeyRange range(queries[q], block);
+      range.first = larger(range.first, first), range.end = smaller(range.end, end);
+      add_values<1>({weights.data + q * weights.query_stride, 0, weights.key_stride}, values, range, head_dim,
+                    Following<Element>{}, sums + q * padded(head_dim));
+    }
+  };
+  if (common.is_empty()) return add_apart(0, kKeyBlock);
+  add_apart(0, common.first);
+  call_with_number(number, [&](auto queries_of_tile) __attribute__((always_inline)) {
+    add_values<decltype(queries_of_tile)::value>(weights, values, common, head_dim, next, sums);
+  });
+  add_apart(common.end, kKeyBlock);
+}
+
+// Compute the state of a block with lanes along the head.
+template <class Element>
+INLINE void attend_along_head(const QueryGroup& group, const AttentionHead<Element>& head, int block, int head_dim,
+                              const Following<Element>& next, float* scores, const GroupState& state) {
+  constexpr int kTile = kLanes == 16 ? 4 : 2;  // queries whose sums for four keys fit the registers
+  const int64_t offset = int64_t(block) * kKeyBlock * head_dim;
+  const int dim = padded(head_dim);
+  for (int first = 0; first < group.number; first += kTile) {
+    const AttentionQuery* const queries = group.queries + first;
+    const int number = smaller(kTile, group.number - first);
+    KeyRange keys(queries[0], block);
+    for (int q = 1; q < number; q++) keys.include(KeyRange(queries[q], block));
+    const Following<Element> next_of_tile = first == 0 ? next : Following<Element>{};
+    call_with_number(number, [&](auto queries_of_tile) __attribute__((always_inline)) {
+      score_keys<decltype(queries_of_tile)::value>(group.scaled + first * dim, head.keys + offset, keys, head_dim, scores,
+                                                   kKeyBlock, next_of_tile);
+    });
+    for (int q = 0; q < number; q++) {
+      const KeyRange range(queries[q], block);
+      float* const row = scores + q * kKeyBlock;
+      if (head.cap != 0 || queries[q].bias != nullptr) {
+        const float* const bias = queries[q].bias == nullptr ? nullptr : queries[q].bias + block * kKeyBlock;
+        for (int j = range.first; j < range.end; j += kLanes) {
+          Floats capped = apply_cap(load_first(row + j, range.end - j), head.cap);
+          if (bias != nullptr) capped = add(capped, load_first(bias + j, range.end - j));
+          store_first(row + j, capped, range.end - j);
+        }
+      }
+      for (int j = 0; j < range.first && j < range.end; j++) row[j] = -INFINITY;
+      state.maxima[first + q] = range.is_empty() ? kLowest : max_score(row, range.end);
+      state.totals[first + q] = range.is_empty() ? 0 : exponentiate(row, range.end, state.maxima[first + q]);
+    }
+    multiply_values(queries, number, block, {scores, kKeyBlock, 1}, head.values + offset, head_dim, next_of_tile,
+                    state.values + first * dim);
+  }
+}
+
+template <int Keys>
+struct KeySums {
+  Floats of[Keys];
+};
+
+// Return the lanes' sums of products that one lane of score_four_keys has, a query in each lane here.
+template <int Keys, int HeadDim>
+INLINE KeySums<Keys> products_of_lane(const float* queries, const float* keys, int head_dim, int lane) {
+  KeySums<Keys> sums;
+  for (int k = 0; k < Keys; k++) sums.of[k] = zeros();
+  const int dim = HeadDim != 0 ? HeadDim : head_dim;
+  for (int d = lane; d < dim; d += kLanes) {
+    const Floats query = load(queries + d * kLanes);
+    for (int k = 0; k < Keys; k++) sums.of[k] = fma(query, all(keys[k * dim + d]), sums.of[k]);
+  }
+  return sums;
+}
+
+// Add up the lanes in the order of sums_of.
+template <int Keys, int HeadDim, int Fold>
+INLINE KeySums<Keys> products_of_lanes(const float* queries, const float* keys, int head_dim, int lane) {
+  if constexpr (Fold == 0) {
+    return products_of_lane<Keys, HeadDim>(queries, keys, head_dim, lane);
+  } else {
+    const auto sums = products_of_lanes<Keys, HeadDim, Fold - 1>(queries, keys, head_dim, lane);
+    const auto others = products_of_lanes<Keys, HeadDim, Fold - 1>(queries, keys, head_dim, lane + kFolds[Fold - 1]);
+    KeySums<Keys> both;
+    for (int k = 0; k < Keys; k++) both.of[k] = add(sums.of[k], others.of[k]);
+    return both;
+  }
+}
+
+template <int Keys, int HeadDim>
+INLINE void score_tile(const float* queries, const float* keys, int head_dim, float* scores) {
+  const auto sums = products_of_lanes<Keys, HeadDim, kNumFolds>(queries, keys, head_dim, 0);
+  for (int k = 0; k < Keys; k++) store(scores + k * kLanes, sums.of[k]);
+}
+
+// Write the scores [keys, kLanes] of a range of keys.
+template <int HeadDim>
+void score_keys_by_lanes(const float* queries, const float* keys, KeyRange range, int head_dim, float* scores) {
+  constexpr int kKeys = kLanes == 16 ? 4 : 2;
+  const int dim = HeadDim != 0 ? HeadDim : head_dim;
+  int j = range.first;
+  for (; j + kKeys <= range.end; j += kKeys) {
+    score_tile<kKeys, HeadDim>(queries, keys + int64_t(j) * dim, head_dim, scores + j * kLanes);
+  }
+  for (; j < range.end; j++) score_tile<1, HeadDim>(queries, keys + int64_t(j) * dim, head_dim, scores + j * kLanes);
+}
+
+// Add the biases of each lane's query, and mask the keys that it does not attend to.
+INLINE void add_bias_and_mask(const QueryGroup& group, KeyRange keys, int block, float* scores) {
+  for (int q = 0; q < group.number; q++) {
+    const KeyRange range(group.queries[q], block);
+    if (const float* const bias = group.queries[q].bias) {
+      for (int j = range.first; j < range.end; j++) scores[j * kLanes + q] += bias[block * kKeyBlock + j];
+    }
+    for (int j = keys.first; j < smaller(range.first, keys.end); j++) scores[j * kLanes + q] = -INFINITY;
+    for (int j = larger(range.end, keys.first); j < keys.end; j++) scores[j * kLanes + q] = -INFINITY;
+  }
+}
+
+// Replace scores [keys, kLanes] by exponentials, as `exponentiate` does.
+INLINE void exponentiate_lanes(float* scores, KeyRange keys, const GroupState& state) {
+  Floats largest = all(kLowest);
+  for (int j = keys.first; j < keys.end; j++) largest = max(largest, load(scores + j * kLanes));
+  store(state.maxima, largest);
+  for (int j = keys.first; j < keys.end; j++) {
+    store(scores + j * kLanes, exponential_or_zero(sub(load(scores + j * kLanes), largest)));
+  }
+  Floats totals[kLanes];
+  for (int lane = 0; lane < kLanes; lane++) totals[lane] = zeros();
+  for (int j = keys.first; j < keys.end; j++) totals[j % kLanes] = add(totals[j % kLanes], load(scores + j * kLanes));
+  for (int half = kLanes / 2; half > 0; half /= 2) {  // in the order of sum_of
+    for (int lane = 0; lane < half; lane++) totals[lane] = add(totals[lane], totals[lane + half]);
+  }
+  store(state.totals, totals[0]);
+}
+
+// Compute the state of a block with a query in each lane.
+INLINE void attend_by_lanes(const QueryGroup& group, const AttentionHead<float>& head, int block, int head_dim, float* scores,
+                     const GroupState& state) {
+  const int64_t offset = int64_t(block) * kKeyBlock * head_dim;
+  const KeyRange keys = group.keys(block);
+  const float* const block_keys = head.keys + offset;
+  switch (head_dim) {
+    case 64: score_keys_by_lanes<64>(group.transposed, block_keys, keys, head_dim, scores); break;
+    case 128: score_keys_by_lanes<128>(group.transposed, block_keys, keys, head_dim, scores); break;
+    default: score_keys_by_lanes<0>(group.transposed, block_keys, keys, head_dim, scores);
+  }
+  if (head.cap != 0) {
+    for (int j = keys.first; j < keys.end; j++) store(scores + j * kLanes, apply_cap(load(scores + j * kLanes), head.cap));
+  }
+  add_bias_and_mask(group, keys, block, scores);
+  exponentiate_lanes(scores, keys, state);
+  for (int q = 0; q < group.number; q += 4) {
+    multiply_values(group.queries + q, smaller(4, group.number - q), block, {scores + q, 1, kLanes}, head.values + offset,
+                    head_dim, Following<float>{}, state.values + q * padded(head_dim));
+  }
+}
+
+// Compute what one block of keys gives to a group that attends to some of them.
+template <class Element>
+INLINE void attend_to_block(const QueryGroup& group, const AttentionHead<Element>& head, int block, int head_dim,
+                            const Following<Element>& next, float* scores, const GroupState& state) {
+  std::memset(state.values, 0, sizeof(float) * group.number * padded(head_dim));
+  if constexpr (std::is_same_v<Element, float>) {
+    if (group.transposed != nullptr) return attend_by_lanes(group, head, block, head_dim, scores, state);
+  }
+  attend_along_head(group, head, block, head_dim, next, scores, state);
+}
+
+// Add the state of a block to that of the blocks before it.
+INLINE void merge(const QueryGroup& group, int block, const GroupState& of_block, int head_dim, const GroupState& state) {
+  const Floats before = load(state.maxima), added = load(of_block.maxima), largest = max(before, added);
+  const Floats old_factor = exponential_or_zero(sub(before, largest)), factor = exponential_or_zero(sub(added, largest));
+  store(state.maxima, largest);
+  store(state.totals, fma(load(of_block.totals), factor, mul(load(state.totals), old_factor)));
+  float old_factors[kLanes], factors[kLanes];
+  store(old_factors, old_factor);
+  store(factors, factor);
+  const int dim = padded(head_dim);
+  for (int q = 0; q < group.number; q++) {
+    if (KeyRange(group.queries[q], block).is_empty()) continue;
+    for (int d = q * dim; d < (q + 1) * dim; d += kLanes) {
+      store(state.values + d, fma(load(of_block.values + d), all(factors[q]), mul(load(state.values + d), all(old_factors[q]))));
+    }
+  }
+}
+
+// Divide the sums by the totals, and write the results.
+INLINE void finish(const QueryGroup& group, const GroupState& state, int head_dim) {
+  const int dim = padded(head_dim);
+  for (int q = 0; q < group.number; q++) {
+    const AttentionQuery& query = group.queries[q];
+    const Floats share = all(query.first < query.end ? 1 / state.totals[q] : 0);  // nothing to attend to: zeros
+    for (int d = 0; d < head_dim; d += kLanes) {
+      Floats value = mul(share, load(state.values + q * dim + d));
+      if (query.value_scale != nullptr) value = mul(value, load_first(query.value_scale + d, head_dim - d));
+      store_first(query.out + d, value, head_dim - d);
+    }
+  }
+}
+
+INLINE void scale_query(const AttentionQuery& query, float scale, int head_dim, float* scaled) {
+  for (int d = 0; d < padded(head_dim); d += kLanes) {
+    Floats values = mul(all(scale), load_first(query.vector + d, larger(head_dim - d, 0)));
+    if (query.key_scale != nullptr) values = mul(values, load_first(query.key_scale + d, larger(head_dim - d, 0)));
+    store(scaled + d, values);
+  }
+}
+
+// The queries of a head in groups, and the memory for their states.
+template <class Element>
+struct QueryGroups {
+  QueryGroup groups[kMostQueries / kLanes];
+  int number, first_block, end_block;
+  float* scores;       // [kKeyBlock, kLanes], or of four queries [4, kKeyBlock]
+  float* block_state;  // of one group
+  float* states;       // of all groups
+
+  QueryGroups(const AttentionHead<Element>& head, int head_dim) : number((head.number + kLanes - 1) / kLanes) {
+    int first = head.queries[0].first, end = first;
+    for (int q = 0; q < head.number; q++) {
+      first = smaller(first, head.queries[q].first), end = larger(end, head.queries[q].end);
+    }
+    first_block = first / kKeyBlock, end_block = (end + kKeyBlock - 1) / kKeyBlock;
+    float* memory = head.scratch;
+    for (int i = 0; i < number; i++, memory += 2 * kLanes * padded(head_dim)) {
+      groups[i].queries = head.queries + i * kLanes;
+      groups[i].number = smaller(kLanes, head.number - i * kLanes);
+      groups[i].scaled = memory;
+      prepare(groups[i], head, head_dim);
+    }
+    scores = memory;
+    block_state = scores + kKeyBlock * kMostLanes;
+    states = block_state + GroupState::floats(head_dim);
+  }
+
+  // Scale the queries of a group, and put each in a lane if they are many.
+  INLINE static void prepare(QueryGroup& group, const AttentionHead<Element>& head, int head_dim) {
+    constexpr int kFewestByLanes = kLanes / 2 + 1;
+    const int dim = padded(head_dim);
+    for (int q = 0; q < group.number; q++) scale_query(group.queries[q], head.scale, head_dim, group.scaled + q * dim);
+    group.transposed = nullptr;
+    if (!std::is_same_v<Element, float> || group.number < kFewestByLanes) return;
+    group.transposed = group.scaled + kLanes * dim;
+    for (int d = 0; d < head_dim; d++) {
+      for (int q = 0; q < kLanes; q++) group.transposed[d * kLanes + q] = q < group.number ? group.scaled[q * dim + d] : 0;
+    }
+  }
+
+  INLINE GroupState state(int group, int head_dim) const {
+    return GroupState(states + group * GroupState::floats(head_dim));
+  }
+
+  // Return where the state of a block is that is merged later.
+  INLINE GroupState block_state_of(float* block_states, int block, int group, int head_dim) const {
+    return GroupState(block_states + (int64_t(block - first_block) * number + group) * GroupState::floats(head_dim));
+  }
+};
+
+// Return where the block of keys or values that follows is; null if none follows.
+template <class Element>
+INLINE const Element* following(const Element* vectors, int block, int end_block, const Element* next, int head_dim) {
+  if (block + 1 == end_block) return next;
+  return vectors + int64_t(block + 1) * kKeyBlock * head_dim;
 }
 
 template <class Element>
 void attend(const AttentionHead<Element>& head, int head_dim) {
-  if constexpr (std::is_same_v<Element, float>) {
-    switch (head.queries) {
-      case 2: return attend_by<2>(head, head_dim);
-      case 3: return attend_by<3>(head, head_dim);
-      case 4: return attend_by<4>(head, head_dim);
+  if (head.number == 0) return;
+  const QueryGroups<Element> all_groups(head, head_dim);
+  const GroupState of_block(all_groups.block_state);
+  bool has_started[kMostQueries / kLanes];
+  for (int i = 0; i < all_groups.number; i++) {
+    has_started[i] = head.queries[0].sink != nullptr;  // all queries have sinks, or none
+    if (has_started[i]) all_groups.state(i, head_dim).start(all_groups.groups[i], head_dim);
+  }
+  for (int block = all_groups.first_block; block < all_groups.end_block; block++) {
+    Following<Element> next{following(head.keys, block, all_groups.end_block, head.next_keys, head_dim),
+                            following(head.values, block, all_groups.end_block, head.next_values, head_dim)};
+    for (int i = 0; i < all_groups.number; i++) {
+      const QueryGroup& group = all_groups.groups[i];
+      if (group.keys(block).is_empty()) continue;
+      const GroupState state = all_groups.state(i, head_dim);
+      attend_to_block(group, head, block, head_dim, next, all_groups.scores, has_started[i] ? of_block : state);
+      if (has_started[i]) merge(group, block, of_block, head_dim, state);
+      has_started[i] = true;
+      next = {};
     }
   }
-  attend_by<1>(head, head_dim);
+  for (int i = 0; i < all_groups.number; i++) {
+    const GroupState state = all_groups.state(i, head_dim);
+    if (!has_started[i]) state.start(all_groups.groups[i], head_dim);
+    finish(all_groups.groups[i], state, head_dim);
+  }
+}
+
+// Write the states of a range of blocks; other threads compute the rest.
+template <class Element>
+void attend_to_blocks(const AttentionHead<Element>& head, int head_dim, int first_block, int end_block, float* states) {
+  const QueryGroups<Element> all_groups(head, head_dim);
+  for (int block = first_block; block < end_block; block++) {
+    Following<Element> next{following<Element>(head.keys, block, end_block, nullptr, head_dim),
+                            following<Element>(head.values, block, end_block, nullptr, head_dim)};
+    for (int i = 0; i < all_groups.number; i++) {
+      const QueryGroup& group = all_groups.groups[i];
+      if (group.keys(block).is_empty()) continue;
+      attend_to_block(group, head, block, head_dim, next, all_groups.scores,
+                      all_groups.block_state_of(states, block, i, head_dim));
+      next = {};
+    }
+  }
+}
+
+// Merge the states of all blocks, and write the results.
+template <class Element>
+void merge_blocks(const AttentionHead<Element>& head, int head_dim, float* states) {
+  const QueryGroups<Element> all_groups(head, head_dim);
+  for (int i = 0; i < all_groups.number; i++) {
+    const QueryGroup& group = all_groups.groups[i];
+    const GroupState state = all_groups.state(i, head_dim);
+    state.start(group, head_dim);
+    for (int block = all_groups.first_block; block < all_groups.end_block; block++) {
+      if (group.keys(block).is_empty()) continue;
+      merge(group, block, all_groups.block_state_of(states, block, i, head_dim), head_dim, state);
+    }
+    finish(group, state, head_dim);
+  }
+}
+
+// Write the weights of one query, the head's first, over its keys.
+template <class Element>
+void attention_weights(const AttentionHead<Element>& head, int head_dim, float* scores) {
+  const AttentionQuery& query = head.queries[0];
+  const int length = query.end;
+  scale_query(query, head.scale, head_dim, head.scratch);
+  score_keys<1>(head.scratch, head.keys, KeyRange{0, length}, head_dim, scores, 0, Following<Element>{});
+  for (int j = 0; head.cap != 0 && j < length; j += kLanes) store(scores + j, apply_cap(load(scores + j), head.cap));
+  const Floats total = all(exponentiate(scores, length, max_score(scores, length)));
+  for (int j = 0; j < length; j += kLanes) store_first(query.out + j, div(load(scores + j), total), length - j);
 }
 
 void rotate(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out) {

@@ -1,14 +1,83 @@
-// Products of int8 rows with Arm's instructions for dot products and for products of matrices;
-// included by kernels.cpp for the instruction sets that have them.
+// Products of int8 rows with Arm's instructions for products of matrices, or else for dot products; included by
+// kernels.cpp for the instruction sets that have them.
 #pragma once
 
 #include "vectors.h"
 
 namespace {
 
-constexpr int kInputsAtOnce = 16;         // of a row, in one register
-constexpr int kRegisters = kTile / 4;     // of four inputs of a tile's channels
-constexpr int kGroupBytes = kTile * 4;    // of these registers
+constexpr int kInputsAtOnce = 16;  // of a row, in one register
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+
+constexpr int kGroupInputs = 8;
+
+// Multiply rows by `Vectors` vectors of channels of a tile, from `vector` on. One instruction adds the products of
+// eight inputs of two rows and of two channels to the four sums of both. An odd number's last row is multiplied
+// twice.
+template <int Rows, int Vectors, bool AreFirst>
+INLINE void multiply_pairs(const PackedLinear& layer, int tile, int vector, const int8_t* rows, const float* absmaxes,
+                           float* out) {
+  constexpr int kPairs = (Rows + 1) / 2, kColumns = Vectors * kLanes / 2;  // pairs of channels
+  constexpr int kGroupBytes = kTile * kGroupInputs;
+  const int channel = tile * kTile + vector * kLanes;
+  if (channel >= layer.outputs) return;
+  const int8_t* weights = layer.weights + size_t(tile) * kTile * layer.padded_inputs + vector * kLanes * kGroupInputs;
+  const int8_t* row[2 * kPairs];
+  for (int r = 0; r < 2 * kPairs; r++) row[r] = rows + size_t(r < Rows ? r : r - 1) * layer.padded_inputs;
+  int32x4_t sums[kPairs][kColumns] = {};
+  for (int k = 0; k < layer.padded_inputs; k += kInputsAtOnce) {
+    int8x16_t inputs[2][kPairs];  // of each half of the inputs
+    for (int p = 0; p < kPairs; p++) {
+      const int64x2_t first = vreinterpretq_s64_s8(vld1q_s8(row[2 * p] + k));
+      const int64x2_t second = vreinterpretq_s64_s8(vld1q_s8(row[2 * p + 1] + k));
+      inputs[0][p] = vreinterpretq_s8_s64(vzip1q_s64(first, second));
+      inputs[1][p] = vreinterpretq_s8_s64(vzip2q_s64(first, second));
+    }
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++, weights += kGroupBytes) {
+      for (int line = 0; AreFirst && line < kGroupBytes; line += 64) __builtin_prefetch(weights + 4096 + line);
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; c++) {
+        const int8x16_t columns = vld1q_s8(weights + 16 * c);
+        for (int p = 0; p < kPairs; p++) sums[p][c] = vmmlaq_s32(sums[p][c], inputs[half][p], columns);
+      }
+    }
+  }
+  const auto apply = [&](int r, int v, const int32x4_t* columns, auto choose_row) {
+    if (r >= Rows || channel + v * kLanes >= layer.outputs) return;
+    const Integers sum{choose_row(columns[0], columns[1]), choose_row(columns[2], columns[3])};
+    apply_epilogue(layer, channel + v * kLanes, sum, absmaxes[r], out + size_t(r) * layer.outputs);
+  };
+  for (int p = 0; p < kPairs; p++) {
+    for (int v = 0; v < Vectors; v++) {
+      const int32x4_t* const columns = &sums[p][v * kLanes / 2];
+      apply(2 * p, v, columns, [](int32x4_t a, int32x4_t b) {
+        return vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+      });
+      apply(2 * p + 1, v, columns, [](int32x4_t a, int32x4_t b) {
+        return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+      });
+    }
+  }
+}
+
+// Multiply `Rows` rows by the channels of a tile. The sums of eight rows with half of them fill the registers, as do
+// those of four with all. The first rows fetch the weights that follow into the cache.
+template <int Rows, bool AreFirst>
+void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised, const float* absmaxes, float* out) {
+  const auto* const rows = reinterpret_cast<const int8_t*>(quantised);
+  constexpr int kVectorsAtOnce = Rows <= 4 ? kVectors : kVectors / 2;
+  for (int v = 0; v < kVectors; v += kVectorsAtOnce) {
+    multiply_pairs<Rows, kVectorsAtOnce, AreFirst>(layer, tile, v, rows, absmaxes, out);
+  }
+}
+
+#else
+
+constexpr int kGroupInputs = 4;
+constexpr int kRegisters = kTile / 4;             // of a group of a tile's channels
+constexpr int kGroupBytes = kTile * kGroupInputs;
 
 // Add the products of four bytes of each channel with a group of four inputs.
 INLINE int32x4_t add_products(int32x4_t sum, int8x16_t weights, int8x16_t inputs, int group) {
@@ -52,61 +121,6 @@ void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised
       apply_epilogue(layer, channel + v * kLanes, sum, absmaxes[r], out + size_t(r) * layer.outputs);
     }
   }
-}
-
-#if defined(__ARM_FEATURE_MATMUL_INT8)
-
-// Multiply rows by `Vectors` vectors of channels of a tile, from `vector` on. One instruction adds the products of
-// eight inputs of two rows and of two channels to the four sums of both.
-template <int Rows, int Vectors, bool AreFirst>
-INLINE void multiply_pairs(const PackedLinear& layer, int tile, int vector, const int8_t* rows, const float* absmaxes,
-                           float* out) {
-  constexpr int kPairs = (Rows + 1) / 2, kInputs = 8;
-  const int channel = tile * kTile + vector * kLanes;
-  if (channel >= layer.outputs) return;
-  const int8_t* weights = layer.weights + size_t(tile) * kTile * layer.padded_inputs + vector * kLanes * 4;
-  int32x4_t sums[kPairs][4 * Vectors] = {};
-  for (int k = 0; k < layer.padded_inputs; k += kInputs, weights += 2 * kGroupBytes) {
-    int8x16_t inputs[kPairs];
-    for (int p = 0; p < kPairs; p++) {
-      const int second = 2 * p + 1 < Rows ? 2 * p + 1 : 2 * p;  // the last of an odd number twice
-      inputs[p] = vcombine_s8(vld1_s8(rows + size_t(2 * p) * layer.padded_inputs + k),
-                              vld1_s8(rows + size_t(second) * layer.padded_inputs + k));
-    }
-    if (AreFirst) __builtin_prefetch(weights + 4096);
-    if (AreFirst) __builtin_prefetch(weights + 4096 + kGroupBytes);
-#pragma GCC unroll 4
-    for (int c = 0; c < 2 * Vectors; c++) {
-      const int32x4_t first = vreinterpretq_s32_s8(vld1q_s8(weights + 16 * c));  // four inputs of four channels
-      const int32x4_t last = vreinterpretq_s32_s8(vld1q_s8(weights + 16 * c + kGroupBytes));
-      const int8x16_t columns[] = {vreinterpretq_s8_s32(vzip1q_s32(first, last)),
-                                   vreinterpretq_s8_s32(vzip2q_s32(first, last))};
-      for (int half = 0; half < 2; half++) {
-        for (int p = 0; p < kPairs; p++) {
-          int32x4_t& sum = sums[p][2 * c + half];
-          sum = vmmlaq_s32(sum, inputs[p], columns[half]);
-        }
-      }
-    }
-  }
-  for (int r = 0; r < Rows; r++) {
-    for (int v = 0; v < Vectors && channel + v * kLanes < layer.outputs; v++) {
-      const auto four = [&](int at) {  // channels of this row
-        const int64x2_t a = vreinterpretq_s64_s32(sums[r / 2][at]), b = vreinterpretq_s64_s32(sums[r / 2][at + 1]);
-        return vreinterpretq_s32_s64(r % 2 == 0 ? vzip1q_s64(a, b) : vzip2q_s64(a, b));
-      };
-      apply_epilogue(layer, channel + v * kLanes, {four(4 * v), four(4 * v + 2)}, absmaxes[r], out + size_t(r) * layer.outputs);
-    }
-  }
-}
-
-// The sums of eight rows with half a tile fill the registers, as do those of four with a whole one.
-template <int Rows, bool AreFirst>
-void multiply_tile_by_pairs(const PackedLinear& layer, int tile, const uint8_t* quantised, const float* absmaxes, float* out) {
-  const auto* const rows = reinterpret_cast<const int8_t*>(quantised);
-  if (Rows <= 4) return multiply_pairs<Rows, 2, AreFirst>(layer, tile, 0, rows, absmaxes, out);
-  multiply_pairs<Rows, 1, AreFirst>(layer, tile, 0, rows, absmaxes, out);
-  multiply_pairs<Rows, 1, false>(layer, tile, 1, rows, absmaxes, out);
 }
 
 #endif

@@ -40,20 +40,10 @@ struct PackedRows {
 
 constexpr float kMasked = -1e29f;  // added to a score, it leaves a weight of 0
 
-// Leave out keys at both ends that the bias masks for all of the head's queries: most, if they attend
-// to a window.
-void leave_out_masked(AttentionHead<float>& head, int head_dim) {
-  const auto is_masked = [&](int key) {
-    for (int q = 0; q < head.queries; q++) {
-      if (!(head.bias[q * head.bias_stride + key] <= kMasked)) return false;  // nor NaN
-    }
-    return true;
-  };
-  int first = 0, last = head.length;
-  while (first < last && is_masked(first)) first++;
-  while (first < last && is_masked(last - 1)) last--;
-  head.keys += int64_t(first) * head_dim, head.values += int64_t(first) * head_dim;
-  head.bias += first, head.length = last - first;
+// Leave out keys at both ends that the bias masks: most, if the query attends to a window.
+void leave_out_masked(AttentionQuery& query) {
+  while (query.first < query.end && query.bias[query.first] <= kMasked) query.first++;
+  while (query.first < query.end && query.bias[query.end - 1] <= kMasked) query.end--;
 }
 
 }  // namespace
@@ -71,43 +61,50 @@ void EncoderAttention::compute(const Context& context) const {
           "EncoderAttention: bias must be [1 or batch, 1 or heads, source, source]");
   const float *const qkv = qkv_in.data<float>(), *const bias = bias_in.data<float>();
   float* const output = context.output(0, {in.starts[in.rows], dim}).data<float>();
-  const size_t tasks = size_t(in.rows * kv_heads);
-  if (tasks == 0) return;
-
-  context.parallel(tasks, [&](size_t task) {
-    const int64_t row = task / kv_heads, kv_head = task % kv_heads, length = in.lengths[row];
-    const int64_t size = length * head_dim, stride = (length + 15) / 16 * 16;
-    const float* const tokens = qkv + in.starts[row] * in.width;
-    auto* const keys = reinterpret_cast<float*>(scratch(sizeof(float) * (2 * size + kMostQueries * (2 * head_dim + stride))));
-    float *const values = keys + size, *const queries = values + size, *const out = queries + kMostQueries * head_dim;
-    const auto copy = [&](const float* from, float* to) { std::memcpy(to, from, sizeof(float) * head_dim); };
-    for (int64_t token = 0; token < length; token++) {
-      const float* const key = tokens + token * in.width + dim + kv_head * head_dim;
-      copy(key, keys + token * head_dim);
-      copy(key + kv_heads * head_dim, values + token * head_dim);
-    }
-    AttentionHead<float> attention{};
-    attention.query = queries, attention.out = out, attention.scale = options.scale, attention.cap = options.cap;
-    attention.scores = out + kMostQueries * head_dim, attention.scores_stride = stride;
-    attention.bias_stride = biases[3];
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-      for (int64_t first = 0; first < length; first += kMostQueries) {
-        attention.queries = int(std::min<int64_t>(kMostQueries, length - first));
-        attention.keys = keys, attention.values = values, attention.length = int(length);
-        if (bias) {
-          const int64_t map = (biases[0] == 1 ? 0 : row) * biases[1] + (biases[1] == 1 ? 0 : head);
-          attention.bias = bias + (map * biases[2] + first) * biases[3];
-          leave_out_masked(attention, int(head_dim));
-        }
-        for (int q = 0; q < attention.queries; q++) {
-          copy(tokens + (first + q) * in.width + head * head_dim, queries + q * head_dim);
-        }
-        kernels.attend(attention, int(head_dim));
-        for (int q = 0; q < attention.queries; q++) {
-          copy(out + q * head_dim, output + (in.starts[row] + first + q) * dim + head * head_dim);
-        }
+  // Tasks are the queries of a row that share a head of keys and values, head by head, or a part of them.
+  struct Task {
+    int64_t row, kv_head, first, end;
+  };
+  std::vector<Task> tasks;
+  for (int64_t row = 0; row < in.rows; row++) {
+    const int64_t queries = group * in.lengths[row];
+    for (int64_t i = 0; i < kv_heads; i++) {
+      for (int64_t first = 0; first < queries; first += kMostQueries) {
+        tasks.push_back({row, i, first, std::min<int64_t>(first + kMostQueries, queries)});
       }
     }
+  }
+  if (tasks.empty()) return;
+
+  context.parallel(tasks.size(), [&](size_t index) {
+    const Task& task = tasks[index];
+    const int64_t length = in.lengths[task.row], number = task.end - task.first;
+    const float* const tokens = qkv + in.starts[task.row] * in.width;
+    AttentionHead<float> attention{};
+    attention.scratch = reinterpret_cast<float*>(
+        scratch(sizeof(float) * (attention_scratch(number, head_dim) + 2 * length * head_dim)));
+    float* const keys = attention.scratch + attention_scratch(number, head_dim);
+    float* const values = keys + length * head_dim;
+    for (int64_t token = 0; token < length; token++) {
+      const float* const key = tokens + token * in.width + dim + task.kv_head * head_dim;
+      std::memcpy(keys + token * head_dim, key, sizeof(float) * head_dim);
+      std::memcpy(values + token * head_dim, key + kv_heads * head_dim, sizeof(float) * head_dim);
+    }
+    AttentionQuery queries[kMostQueries];
+    for (int64_t i = 0; i < number; i++) {
+      const int64_t head = task.kv_head * group + (task.first + i) / length, token = (task.first + i) % length;
+      float* const out = output + (in.starts[task.row] + token) * dim + head * head_dim;
+      queries[i] = {tokens + token * in.width + head * head_dim, out, 0, int(length), nullptr, nullptr, nullptr, nullptr};
+      if (bias) {
+        const int64_t map = (biases[0] == 1 ? 0 : task.row) * biases[1] + (biases[1] == 1 ? 0 : head);
+        queries[i].bias = bias + (map * biases[2] + token) * biases[3];
+        leave_out_masked(queries[i]);
+      }
+    }
+    attention.keys = keys, attention.values = values;
+    attention.queries = queries, attention.number = int(number);
+    attention.scale = options.scale, attention.cap = options.cap;
+    kernels.attend(attention, int(head_dim));
   });
 }
 

@@ -79,7 +79,7 @@ namespace {
 
 #if !defined(__ARM_FEATURE_DOTPROD)
 
-constexpr int kInputsAtOnce = 8;
+constexpr int kInputsAtOnce = 8, kGroupInputs = 4;
 
 INLINE Integers all_of(const uint8_t* four) {
   int32_t bytes;
@@ -135,10 +135,10 @@ using MultiplyTile = void (*)(const PackedLinear&, int, const uint8_t*, const fl
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 constexpr int kMostRows = 8;  // at once
 template <bool AreFirst>
-constexpr MultiplyTile kMultiplyTile[] = {
-    multiply_tile<1, AreFirst>,          multiply_tile<2, AreFirst>,          multiply_tile_by_pairs<3, AreFirst>,
-    multiply_tile_by_pairs<4, AreFirst>, multiply_tile_by_pairs<5, AreFirst>, multiply_tile_by_pairs<6, AreFirst>,
-    multiply_tile_by_pairs<7, AreFirst>, multiply_tile_by_pairs<8, AreFirst>};
+constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1, AreFirst>, multiply_tile<2, AreFirst>,
+                                          multiply_tile<3, AreFirst>, multiply_tile<4, AreFirst>,
+                                          multiply_tile<5, AreFirst>, multiply_tile<6, AreFirst>,
+                                          multiply_tile<7, AreFirst>, multiply_tile<8, AreFirst>};
 #else
 constexpr int kMostRows = 4;  // at once; six need more registers and are slower
 template <bool AreFirst>
@@ -237,8 +237,10 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int
 }  // namespace
 
 extern const Kernels KERNELS{
-    KERNELS_NAME,    kSignedValues,     kTile,           kInputsMultiple, kRowsMultiple,  kValueBytes,
-    quantise,        multiply,          quantise_blocks, multiply_blocks, quantise_channels,
-    attend<float>,   attend<int8_t>,    rotate,          choose,         gru_cell,
-    gru_reset,       gru_update,        lstm_cell,       ssru_cell,      attend_to_states,
+    KERNELS_NAME,    kSignedValues,     kTile,           kGroupInputs,   kInputsMultiple, kRowsMultiple,
+    kValueBytes,     quantise,          multiply,          quantise_blocks, multiply_blocks, quantise_channels,
+    attend<float>,   attend<int8_t>,    attend_to_blocks<float>,          merge_blocks<float>,
+    attention_weights<float>,           attention_weights<int8_t>,
+    rotate,          choose,            gru_cell,        gru_reset,       gru_update,
+    lstm_cell,       ssru_cell,         attend_to_states,
 };

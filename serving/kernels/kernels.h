@@ -5,13 +5,13 @@
 
 constexpr int kMostHeadDim = 256;
 
-// An int8 linear layer. Weights are packed by tiles of Kernels::tile_channels: for each four inputs,
-// four bytes of each of the tile's channels, so that one instruction multiplies four inputs by one channel.
+// An int8 linear layer. Weights are packed by tiles of Kernels::tile_channels: for each group of inputs,
+// as many bytes of each of the tile's channels. An instruction multiplies a group by one channel.
 struct PackedLinear {
   int inputs = 0, outputs = 0;
   int padded_inputs = 0;              // a multiple of Kernels::inputs_multiple; the padding is zero
   int tiles = 0;
-  const int8_t* weights = nullptr;    // [tiles, padded_inputs / 4, tile_channels, 4]
+  const int8_t* weights = nullptr;    // [tiles, padded_inputs / group_inputs, tile_channels, group_inputs]
   const int32_t* offsets = nullptr;   // what unsigned inputs add to the sums, negated
   const float* scales = nullptr;      // of a channel, times 1/127
   const float* bias = nullptr;
@@ -55,31 +55,43 @@ struct QuantisedRow {
   int zero;    // of the weights
 };
 
-constexpr int kMostQueries = 4;
+constexpr int kMostLanes = 16;     // floats of the widest vectors
+constexpr int kMostQueries = 128;  // that are given together
+constexpr int kKeyBlock = 128;     // keys whose softmax is computed together
 
-// Up to kMostQueries queries [queries, head_dim] over the keys and values [length, head_dim] that
-// their heads share. Floats, or int8: then `key_scale` and `value_scale` [head_dim] are the
-// scales of each channel, and there is one query.
+// A query over the keys of one head, and where its result goes.
+struct AttentionQuery {
+  const float* vector;                 // [head_dim]
+  float* out;                          // [head_dim]
+  int first, end;                      // the range of keys that it attends to
+  const float* bias;                   // [at least end], added to the scores; null: none
+  const float* sink;                   // a score that has neither key nor value; null: none
+  const float* key_scale;              // [head_dim], of int8 keys and values: the scales of channels
+  const float* value_scale;
+};
+
+// Queries over the keys and values [length, head_dim] that they share.
 template <class Element>
 struct AttentionHead {
-  const float* query;
   const Element* keys;
-  const Element* values;  // null: only the weights are wanted, of one query
+  const Element* values;
   const Element* next_keys = nullptr;  // of the head that follows, fetched into the cache meanwhile
   const Element* next_values = nullptr;
-  const float* key_scale = nullptr;
-  const float* value_scale = nullptr;
-  const float* bias = nullptr;  // [length] of each query, added to the scores
-  const float* sinks = nullptr;  // of each query: a score that has neither key nor value
-  int queries = 1;
-  int64_t bias_stride = 0;  // numbers from one query's to the next one's
-  int length;
+  const AttentionQuery* queries;
+  int number;  // of queries, at most kMostQueries
   float scale;
-  float cap = 0;  // if not 0, a score becomes cap * tanh(score / cap)
-  float* scores;  // room for `length` numbers of each query
-  int64_t scores_stride = 0;  // at least `length`, rounded up to 16
-  float* out;  // [queries, head_dim]; of weights [length]
+  float cap = 0;   // if not 0, a score becomes cap * tanh(score / cap)
+  float* scratch;  // attention_scratch(number, head_dim) floats, aligned to 64 bytes
 };
+
+// The floats of the states of one block of keys, and those of scratch memory; for any instruction set.
+inline int64_t attention_states(int64_t queries, int64_t head_dim) {
+  const auto round_up = [](int64_t number) { return (number + kMostLanes - 1) / kMostLanes * kMostLanes; };
+  return round_up(queries) * (round_up(head_dim) + 2);
+}
+inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
+  return 3 * attention_states(queries, head_dim) + kKeyBlock * kMostLanes + attention_states(1, head_dim);
+}
 
 // One query of a recurrent decoder over the encoder's states: keys [length, key_dim] and values
 // [length, value_dim]. Scores are score_weight . tanh(query + key), or without it query . key.
@@ -98,6 +110,7 @@ struct Kernels {
   const char* name;
   bool has_signed_values;  // quantised values are -127..127, otherwise 1..255
   int tile_channels;       // of an int8 linear layer, whose weights are stored together
+  int group_inputs;        // of each channel of a tile that are stored together: 4 or 8
   int inputs_multiple;     // of a row of quantised values and of packed weights
   int rows_multiple;       // quantised rows that must be readable
   int value_bytes;         // of an input: 2 where a row's magnitudes follow its quantised values
@@ -121,6 +134,15 @@ struct Kernels {
   // Attend with heads of this size, at most kMostHeadDim.
   void (*attend)(const AttentionHead<float>&, int head_dim);
   void (*attend_int8)(const AttentionHead<int8_t>&, int head_dim);
+
+  // The same in two steps: the states of a range of blocks of keys, of which there is memory for all that the queries
+  // attend to; when all are there, the results.
+  void (*attend_to_blocks)(const AttentionHead<float>&, int head_dim, int first_block, int end_block, float* states);
+  void (*merge_blocks)(const AttentionHead<float>&, int head_dim, float* states);
+
+  // Write the weights [end] of one query, which has no bias. scores: room for `end` floats and a vector.
+  void (*attention_weights)(const AttentionHead<float>&, int head_dim, float* scores);
+  void (*attention_weights_int8)(const AttentionHead<int8_t>&, int head_dim, float* scores);
 
   // Rotate the first `rotary_dim` numbers of a head by cos and sin [rotary_dim / 2] (RoPE).
   void (*rotate)(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out);

@@ -51,6 +51,7 @@ void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float
   layer.padded_inputs = int(round_up(layer.inputs, kernels.inputs_multiple));
   layer.tiles = (layer.outputs + kernels.tile_channels - 1) / kernels.tile_channels;
   const size_t tile_channels = kernels.tile_channels, channels = layer.tiles * tile_channels;
+  const size_t group = kernels.group_inputs;
   int8_t* const weights = add_zeros<int8_t>(memory, channels * layer.padded_inputs);
   int32_t* const offsets = add_zeros<int32_t>(memory, channels);
   float* const scales = add_zeros<float>(memory, channels);
@@ -58,7 +59,7 @@ void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float
     for (int n = 0; n < layer.outputs; n++) {
       const int8_t value = weight[size_t(k) * layer.outputs + n];
       const size_t tile = n / tile_channels, channel = n % tile_channels;
-      weights[(tile * layer.padded_inputs + k / 4 * 4) * tile_channels + channel * 4 + k % 4] = value;
+      weights[(tile * layer.padded_inputs + k / group * group) * tile_channels + channel * group + k % group] = value;
       if (!kernels.has_signed_values) offsets[n] -= 128 * value;
     }
   }

@@ -73,7 +73,12 @@ INLINE Floats zero_where_less(Floats v, Floats a, Floats b) {
 }
 INLINE bool any_not_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-INLINE float sum_of(Floats v) { return _mm512_reduce_add_ps(v); }
+INLINE float sum_of(Floats v) {  // by halves
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
 INLINE int32_t sum_of(Integers v) { return _mm512_reduce_add_epi32(v); }
 INLINE float max_of(Floats v) { return _mm512_reduce_max_ps(v); }
 INLINE Floats max_magnitude(Floats a, Floats b) {
@@ -82,7 +87,8 @@ INLINE Floats max_magnitude(Floats a, Floats b) {
 INLINE float max_magnitude_of(Floats v) { return float_of(_mm512_reduce_max_epi32(_mm512_castps_si512(v))); }
 INLINE Floats scale_by_power(Floats p, Floats n) { return _mm512_scalef_ps(p, n); }
 
-// The sums of the lanes of four vectors.
+// The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.
+constexpr int kFolds[] = {2, 1, 8, 4}, kNumFolds = 4;
 INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   const Floats cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -160,7 +166,7 @@ INLINE Floats keep_first(Floats v, int n, float rest) {
 INLINE Floats zero_where_less(Floats v, Floats a, Floats b) { return _mm256_and_ps(v, _mm256_cmp_ps(a, b, _CMP_NLT_UQ)); }
 INLINE bool any_not_less(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ)); }
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
-INLINE float sum_of(Floats v) {
+INLINE float sum_of(Floats v) {  // by halves
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
@@ -189,7 +195,8 @@ INLINE Floats scale_by_power(Floats p, Floats n) {
   return _mm256_mul_ps(p, _mm256_castsi256_ps(exponent));
 }
 
-// The sums of the lanes of four vectors.
+// The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.
+constexpr int kFolds[] = {1, 2, 4}, kNumFolds = 3;
 INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   const Floats all_four = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   return _mm_add_ps(_mm256_castps256_ps128(all_four), _mm256_extractf128_ps(all_four, 1));

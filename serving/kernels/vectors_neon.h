@@ -87,7 +87,7 @@ INLINE uint32_t greater_lanes(Floats a, Floats b) {
   return vaddv_u8(vand_u8(vmovn_u16(is_greater), vld1_u8(kBits)));
 }
 
-INLINE float sum_of(Floats v) {
+INLINE float sum_of(Floats v) {  // by halves
   const float32x4_t four = vaddq_f32(v.low, v.high);
   return vpadds_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)));
 }
@@ -111,7 +111,8 @@ INLINE float max_magnitude_of(Floats v) {
   return vget_lane_f32(vreinterpret_f32_s32(vdup_n_s32(vmaxvq_s32(vmaxq_s32(low, high)))), 0);
 }
 
-// The sums of the lanes of four vectors.
+// The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.
+constexpr int kFolds[] = {1, 2, 4}, kNumFolds = 3;
 INLINE FourFloats sums_of(Floats a, Floats b, Floats c, Floats d) {
   return vaddq_f32(vpaddq_f32(vpaddq_f32(a.low, b.low), vpaddq_f32(c.low, d.low)),
                    vpaddq_f32(vpaddq_f32(a.high, b.high), vpaddq_f32(c.high, d.high)));

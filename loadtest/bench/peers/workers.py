@@ -166,40 +166,55 @@ def _load_slimt() -> Any:
 
 
 class LlamaCpp:
-    """Continues a prompt with llama-cpp-python, one at a time: it has no batches from Python.
+    """Continues prompts with llama.cpp's server inside this process, without HTTP.
 
-    Settings: context. Orders: max_new_tokens.
+    Settings: context. Orders: batch (a slot for each), max_new_tokens.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        llama_cpp = importlib.import_module("llama_cpp")
-        self.version = llama_cpp.__version__
+        self._start = importlib.import_module("llama_cpp_server").start
+        self.version = version("xllamacpp")
+        self._settings = settings
         self._prompts = settings["inputs"]["ids"]
-        self._model = llama_cpp.Llama(
-            settings["model"],
-            n_ctx=settings["context"],
-            n_threads=settings["cores"],
-            n_threads_batch=settings["cores"],
-            verbose=False,
-        )
+        self._num_slots = 0
+        self._server: Any = None
 
     def prepare(self, order: dict[str, Any]) -> Any:
-        """Generate greedily and past the end of a text, without the states of an earlier run."""
+        """Generate greedily and past the end of a text."""
+        if order["batch"] != self._num_slots:
+            self._server = None  # the memory of one at a time
+            settings = {**self._settings, "streams": order["batch"]}
+            self._server = self._start(self._settings["model"], settings)
+            self._num_slots = order["batch"]
+        body = {"max_tokens": order["max_new_tokens"], "temperature": 0}
+        body |= {"ignore_eos": True, "stream": True}
+        bodies = [{**body, "prompt": ids} for ids in self._prompts[slice(*order["inputs"])]]
 
-        def run(first_token: Any) -> list[list[int]]:
-            vectors = []
-            for prompt in self._prompts[slice(*order["inputs"])]:
-                self._model.reset()
-                tokens = self._model.generate(prompt, temp=0.0, repeat_penalty=1.0)
-                ids = [next(tokens)]
-                first_token()
-                vectors.append(ids + [next(tokens) for _ in range(order["max_new_tokens"] - 1)])
-            return vectors
+        def run(first_token: Any) -> list[list[str]]:
+            with ThreadPoolExecutor(self._num_slots) as pool:
+                return list(pool.map(lambda body: self._complete(body, first_token), bodies))
 
         return run
 
-    def outputs(self, raw: list[list[int]]) -> list[list[int]]:
-        return raw
+    def outputs(self, raw: list[list[str]]) -> list[list[str]]:
+        """Return the texts of tokens: the ids are not in the answers. Raises RuntimeError."""
+        completions = [[json.loads(line) for line in lines] for lines in raw]
+        if errors := [chunk for chunks in completions for chunk in chunks if "error" in chunk]:
+            raise RuntimeError(errors[0])
+        # The last chunk only ends a stream.
+        return [[chunk["choices"][0]["text"] for chunk in chunks[:-1]] for chunks in completions]
+
+    def _complete(self, body: dict[str, Any], first_token: Any) -> list[str]:
+        """Return the chunks of a streamed completion as JSON."""
+        lines: list[str] = []
+
+        def take(line: str) -> None:
+            if not lines:
+                first_token()
+            lines.append(line)
+
+        self._server.handle_completions(json.dumps(body), take)
+        return lines
 
 
 class OnnxRuntimeGenai:

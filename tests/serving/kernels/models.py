@@ -35,15 +35,26 @@ def model_of(
     node = helper.make_node(
         function.name, names, [name for name, *_ in outputs], domain=DOMAIN, **attributes
     )
+    return model_of_nodes([node], inputs, outputs, weights, [function])
+
+
+def model_of_nodes(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    weights: Mapping[str, Array] | None = None,
+    functions: Sequence[onnx.FunctionProto] = (),
+) -> bytes:
+    """Return a model of nodes of the domains "", "com.microsoft" and "attendant"."""
     graph = helper.make_graph(
-        [node],
-        "one",
-        [helper.make_tensor_value_info(*each) for each in inputs],
-        [helper.make_tensor_value_info(*each) for each in outputs],
+        nodes,
+        "nodes",
+        [helper.make_tensor_value_info(*port) for port in inputs],
+        [helper.make_tensor_value_info(*port) for port in outputs],
         [numpy_helper.from_array(value, name) for name, value in (weights or {}).items()],
     )
     opsets = [helper.make_opsetid(*each) for each in (("", 23), ("com.microsoft", 1), (DOMAIN, 1))]
-    model = helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=11)
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=11)
     return bytes(model.SerializeToString())
 
 
