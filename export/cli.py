@@ -46,6 +46,12 @@ HOW_TO_COMPARE = f"--verify does it here, with torch: {INSTALL}"
     help="Most tokens of a language model's prompt and output, where its own are too many.",
 )
 @click.option(
+    "--kv-cache",
+    type=click.Choice(["fp32", "fp16"]),
+    help="Floats of a language model's keys and values on CPU. fp16 halves their memory and the"
+    " time that long contexts take; log-probabilities change in the fourth digit.  [default: fp32]",
+)
+@click.option(
     "--split-tokens",
     type=click.IntRange(min=2),
     help="Longest sentence of a translator in tokens; longer ones are cut at clauses.  [default:"
@@ -115,6 +121,7 @@ def export(
     precision: str | None,
     name: str | None,
     context_length: int | None,
+    kv_cache: str | None,
     split_tokens: int | None,
     adapters: tuple[Path, ...],
     source_language: str | None,
@@ -161,7 +168,9 @@ def export(
         return _add_shortlists(checkpoint, corpus, precision, shortlist_best, shortlist_frequent)
 
     comparison = choose_comparison(verify, test_file, texts)
-    export_model(read, source, output, precision, name, comparison, of_floats="fp32")
+    export_model(
+        read, source, output, precision, name, comparison, of_floats="fp32", kv_cache=kv_cache
+    )
 
 
 def export_model(
@@ -172,11 +181,13 @@ def export_model(
     name: str | None,
     comparison: "Verify | None",
     of_floats: str,
+    kv_cache: str | None = None,
 ) -> None:
     """Export what `read` gives of the source. Says all that is wrong and ends the program with 2
     if it cannot be done.
 
     precision: by default what keeps the weights of a quantised source, else ``of_floats``.
+    kv_cache: floats of a language model's keys and values, fp32 or fp16.
     """
     from export.bundling.parity import RecordedParity
     from export.bundling.writer import export_checkpoint, training_quality
@@ -193,7 +204,14 @@ def export_model(
         if precision == Precision.BF16:
             comparison = None
         with handle_termination():
-            parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
+            parity = export_checkpoint(
+                checkpoint,
+                output,
+                Precision(precision),
+                name,
+                comparison,
+                has_fp16_cache=kv_cache == "fp16",
+            )
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *list_problems(error.problems))
     except (OSError, InputError) as error:

@@ -15,8 +15,9 @@ from tqdm import tqdm
 from export.bundling.atomic_folder import atomic_folder
 from export.bundling.parity import AnyParity, RecordedParity
 from export.bundling.weight_file import WeightFile
+from export.graph.blocks import NO_OUTLIERS
 from export.graph.choice import with_select
-from export.graph.model import ExportedModel, Weights
+from export.graph.model import TARGETS, ExportedModel, Weights
 from export.graph.writer import Array
 from models import conventions
 from models.architectures.registry import AnyConfig, graph_builder
@@ -30,6 +31,7 @@ from models.configs.base import (
 )
 from models.configs.transformer import DecoderOnlyConfig
 from models.conventions import Conventions
+from models.errors import InputError
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     Activation,
@@ -252,13 +254,25 @@ def export_checkpoint(
     precision: Precision,
     name: str | None = None,
     verify: Verify | None = None,
+    *,
+    has_fp16_cache: bool = False,
 ) -> AnyParity | None:
-    """Write a bundle of the checkpoint to ``folder``, whole or not at all.
+    """Write a bundle of the checkpoint to ``folder``, whole or not at all. Raises InputError if it
+    is to have a cache of fp16 and is none of a language model for CPUs.
 
     ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.
+    has_fp16_cache: whether keys and values are in fp16.
     """
+    if has_fp16_cache:
+        _check_fp16_cache(checkpoint, precision)
     with atomic_folder(folder) as temporary:
-        writer = _write_files(checkpoint, temporary, precision, name or checkpoint.name)
+        writer = _write_files(
+            checkpoint,
+            temporary,
+            precision,
+            name or checkpoint.name,
+            has_fp16_cache=has_fp16_cache,
+        )
         parity = verify(checkpoint, writer.write_manifest(temporary)) if verify else None
         writer.write_card(temporary, parity)
         writer.write_manifest(temporary, parity)
@@ -266,8 +280,20 @@ def export_checkpoint(
     return parity
 
 
+def _check_fp16_cache(checkpoint: Checkpoint, precision: Precision) -> None:
+    if not isinstance(checkpoint.config, DecoderOnlyConfig):
+        raise InputError("--kv-cache fp16 is for language models that attend to their text")
+    if TARGETS[precision].is_cuda:
+        raise InputError(f"--kv-cache is for CPUs: in {precision} keys and values are, too")
+
+
 def _write_files(
-    checkpoint: Checkpoint, folder: Path, precision: Precision, name: str
+    checkpoint: Checkpoint,
+    folder: Path,
+    precision: Precision,
+    name: str,
+    *,
+    has_fp16_cache: bool,
 ) -> BundleWriter:
     """Write weights, graphs and the checkpoint's files."""
     arrays = checkpoint.weights
@@ -276,6 +302,7 @@ def _write_files(
         tqdm(total=len(arrays), desc="weights", leave=False, disable=None) as bar,
     ):
         weights = Weights(arrays, checkpoint.quantised, file.store, bar.update)
+        weights.cache_dtype = "float16" if has_fp16_cache else None
         is_quantised = precision in (Precision.INT8, Precision.INT4)
         if is_quantised and isinstance(checkpoint.config, DecoderOnlyConfig):
             weights.outliers = _find_outliers(checkpoint, weights, file, folder, precision)
@@ -288,14 +315,14 @@ def _write_files(
 def _find_outliers(
     checkpoint: Checkpoint, weights: Weights, file: WeightFile, folder: Path, precision: Precision
 ) -> Mapping[str, Array]:
-    """Run the graphs that tell how large inputs are. They are written to ``folder``, where those of
-    the bundle take their place.
-    """
+    """Run graphs that tell how large inputs are. ``file`` is in ``folder``."""
     from export.bundling.outliers import find_outliers  # it alone needs ONNX Runtime
 
+    assert isinstance(checkpoint.config, DecoderOnlyConfig)
     weights.outliers = None
-    model = build_model(checkpoint, precision, weights)
+    build = graph_builder(checkpoint.config.architecture)
+    model: ExportedModel = build(checkpoint.config, weights, precision)
+    if weights.have_problems:  # the bundle's graphs are refused, with all of them
+        return NO_OUTLIERS
     file.flush()
-    observing = BundleWriter(checkpoint, model, precision, checkpoint.name)
-    observing.write_files(folder)
-    return find_outliers(observing.write_manifest(folder))
+    return find_outliers(model.graphs, checkpoint.config, folder)

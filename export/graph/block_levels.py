@@ -169,7 +169,7 @@ def _four_bits(weight: Array, size: int, is_of_source: bool) -> tuple[Array, Arr
     if is_of_source:
         step, _ = _find_steps(columns, low)
     else:
-        step = np.maximum(high - low, SMALLEST_SCALE) / np.float32(15)
+        step = _round_to_half(np.maximum(high - low, SMALLEST_SCALE) / np.float32(15))
     columns -= low
     columns /= step
     np.rint(columns, out=columns)
@@ -179,6 +179,15 @@ def _four_bits(weight: Array, size: int, is_of_source: bool) -> tuple[Array, Arr
     levels = columns.astype(np.uint8).T.reshape(num_rows, -1, BLOCK)[:, :num_blocks]
     scale = np.repeat(step.reshape(num_rows, -1), size // BLOCK, axis=1)[:, :num_blocks]
     return levels, scale, rest.reshape(num_rows, -1)
+
+
+def _round_to_half(scale: Array) -> Array:
+    """Round scales to fp16, as which kernels store them in half the memory, but for those that are
+    too large or too small to be rounded by at most 2**-11 of themselves.
+    """
+    with np.errstate(over="ignore"):
+        rounded = scale.astype(np.float16).astype(np.float32)
+    return np.where(np.abs(rounded - scale) <= scale * np.float32(2**-11), rounded, scale)
 
 
 def _centre(columns: Array, step: Array, rest: Array) -> None:

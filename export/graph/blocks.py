@@ -86,6 +86,11 @@ class BlockQuantiser:
             quantize_axis=1,
         )
 
+    def observe(self, x: Value, name: str, in_dim: int) -> None:
+        """Put out how large each input is, of x [batch, ..., in_dim]."""
+        largest = x.abs().reshape(0, -1, in_dim).max(1, keepdims=False)
+        self._graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
+
     def _weights(
         self, key: str, weight: Matrix, quantise: Callable[[], Mapping[str, Array]]
     ) -> dict[str, Value]:
@@ -116,15 +121,10 @@ class BlockQuantiser:
         """
         if self._outliers is None:
             if not self._graph.is_nested:
-                self._output_largest(x, name, in_dim)
+                self.observe(x, name, in_dim)
             return None
         columns = self._outliers.get(name)
         return None if columns is None or not len(columns) else columns
-
-    def _output_largest(self, x: Value, name: str, in_dim: int) -> None:
-        """Put out how large each input is, of x [batch, ..., in_dim]."""
-        largest = x.abs().reshape(0, -1, in_dim).max(1, keepdims=False)
-        self._graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
 
     def _multiply(
         self,

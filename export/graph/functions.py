@@ -77,6 +77,27 @@ SelfAttention <num_heads, kv_num_heads, scale, do_rotary, local_window_size, sof
 }}
 """
 
+# The same with keys and values in fp16. The kernel rounds new ones before a token attends to them,
+# the operator attends to them unrounded in the run that adds them.
+FP16_SELF_ATTENTION = f"""
+<{OPSETS}>
+Fp16SelfAttention
+<num_heads, kv_num_heads, scale, do_rotary, local_window_size, softcap>
+(qkv, past_key, past_value, total_lengths, capacity, cos, sin, bias, sinks)
+=> (mixed, key, value) {{
+    one = Constant <value = int32 {{1}}> ()
+    last_positions = Sub (total_lengths, one)
+    past_keys = Cast <to = 1> (past_key)
+    past_values = Cast <to = 1> (past_value)
+    mixed, keys, values = com.microsoft.GroupQueryAttention <
+        {_HEADS}, do_rotary: int = @do_rotary,
+        local_window_size: int = @local_window_size
+    > (qkv, "", "", past_keys, past_values, last_positions, capacity, cos, sin, "", bias, sinks)
+    key = Cast <to = 10> (keys)
+    value = Cast <to = 10> (values)
+}}
+"""
+
 # query: f32 [batch, 1, num_heads * head_dim]; keys, values: f32 [batch, kv_num_heads, source,
 # head_dim]; lengths: int32 [batch]; no_keys: int64 [2], 0 and kv_num_heads * head_dim. ONNX
 # Runtime's operator takes keys and values as a past, with no new keys. With a `softcap`

@@ -75,6 +75,7 @@ class Weights:
     quantised: how the source holds some of them in int8.
     outliers: inputs of matrices that int8 and int4 leave in fp32; None: graphs put out how large
     inputs are, for `export.bundling.outliers`.
+    cache_dtype: of a language model's keys and values, if not the type of the target's floats.
     store: where graphs keep what they make of weights.
     shared: the tensors that they have in common, so that a matrix is read and quantised once.
     report: called when a weight is taken for the first time.
@@ -90,6 +91,7 @@ class Weights:
     ) -> None:
         self._arrays, self._quantised, self.store = arrays, quantised or {}, store
         self._report, self.outliers = report, outliers
+        self.cache_dtype: str | None = None
         self.shared: dict[str, Mapping[str, ir.TensorProtocol]] = {}
         self._used: set[str] = set()
         self._problems: dict[str, str] = {}
@@ -149,6 +151,11 @@ class Weights:
         return ChannelScales(
             np.concatenate(scales), max(ranges) if len(ranges) == len(parts) else None
         )
+
+    @property
+    def have_problems(self) -> bool:
+        """Whether anything that was taken so far is wrong."""
+        return bool(self._problems)
 
     def finish(self, folder: Path) -> None:
         """Raise CheckpointError if anything taken was wrong or anything given was not used."""

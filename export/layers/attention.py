@@ -11,6 +11,7 @@ from typing import Any
 from export.graph.functions import (
     CROSS_ATTENTION,
     ENCODER_ATTENTION,
+    FP16_SELF_ATTENTION,
     INT8_CROSS_ATTENTION,
     SELF_ATTENTION,
     attention_to_states,
@@ -203,12 +204,18 @@ class AttentionSizes:
         """Limit scores smoothly, if there is a cap."""
         return scores if self.cap is None else (scores / self.cap).tanh() * self.cap
 
-    def states(self, name: str, kind: StateKind, layer: int) -> list[StateSpec]:
-        """Return the states of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
+    def states(
+        self, name: str, kind: StateKind, layer: int, dtype: str | None = None
+    ) -> list[StateSpec]:
+        """Return the states of the layer's keys and values: ``self_key.0``, ``self_value.0``.
+
+        dtype: their type, by default that of the target's floats.
+        """
         axis = LENGTH if kind is StateKind.APPEND else SOURCE
         shape = (self.num_kv_heads, axis, self.head_dim)
         names = (f"{name}_{part}.{layer}" for part in ("key", "value"))
-        return [StateSpec(state_name, kind, shape, self.target.dtype) for state_name in names]
+        dtype = dtype or self.target.dtype
+        return [StateSpec(state_name, kind, shape, dtype) for state_name in names]
 
 
 def self_attention(
@@ -234,9 +241,11 @@ def self_attention(
         "local_window_size": heads.window or -1,
     }
     if not heads.target.is_cuda:
-        function, inputs = parse_function(SELF_ATTENTION), (qkv, *past, total_lengths, longest)
-        options = *rotary, bias, heads.sinks
-        mixed, keys, values = graph.call(function, *inputs, *options, **attributes)
+        cache_dtype = past[0].dtype
+        text = FP16_SELF_ATTENTION if cache_dtype == "float16" else SELF_ATTENTION
+        inputs = qkv, *past, total_lengths, longest, *rotary, bias, heads.sinks
+        types = "float32", cache_dtype, cache_dtype
+        mixed, keys, values = graph.call(parse_function(text), *inputs, types=types, **attributes)
         return mixed, keys, values
     if heads.sinks is not None:
         raise InputError("attention sinks run on CPUs: export them in fp32, int8 or int4")

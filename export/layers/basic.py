@@ -222,6 +222,11 @@ class Layers:
         y = x @ self.graph.weights(key, transpose)[transposed]
         return y if bias is None else y + self.float_weight(f"{name}.bias", bias)
 
+    def observe(self, x: Value, name: str, dim: int) -> None:
+        """Put out how large each input x [batch, ..., dim] of the matrix ``name`` is."""
+        assert self._blocks is not None, "only products in blocks have outliers"
+        self._blocks.observe(x, name, dim)
+
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
         return self.op.Gather(self.float_weight(name, table), ids)
 

@@ -55,10 +55,18 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
             scale=self.embedding_scale,
             bias="output.bias" if has_bias else None,
         )
-        self.heads = [self.heads_of(layer) for layer in range(config.num_layers)]
-        self.states: list[list[StateSpec]] = [
-            heads.states("self", StateKind.APPEND, layer) for layer, heads in enumerate(self.heads)
-        ]
+        self._heads: dict[int, AttentionSizes] = {}
+
+    def layer_heads(self, layer: int) -> AttentionSizes:
+        """Return the sizes of one layer's attention, whose tables are written at the first call."""
+        if layer not in self._heads:
+            self._heads[layer] = self.heads_of(layer)
+        return self._heads[layer]
+
+    def layer_states(self, layer: int) -> list[StateSpec]:
+        """Return the keys and values of one layer."""
+        dtype = self.layers.weights.cache_dtype
+        return self.layer_heads(layer).states("self", StateKind.APPEND, layer, dtype)
 
     @abstractmethod
     def heads_of(self, layer: int) -> AttentionSizes:
@@ -73,6 +81,11 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
     @abstractmethod
     def norm(self, x: Value, name: str) -> Value:
         """Normalise x [batch, tokens or none, d_model] by the weights ``name``."""
+
+    def read_positions(self, ids: Value, past_lengths: Value) -> None:
+        """Compute what layers need of the positions of ids [batch, tokens] after ``past_lengths``
+        positions.
+        """
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
         """Return the first layer's input for ids [batch, tokens] after ``past_lengths``
@@ -109,18 +122,27 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
     @classmethod
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
         """Write all graphs. Those for devices choose one token at a time. If the graphs are to tell
-        how large inputs are, there is `step` alone.
+        how large inputs are, they are the parts of `step` that run one after the other, so that no
+        more than one layer is in memory: `embed`, those of the layers, and `output`.
         """
 
         def part(name: str) -> "DecoderOnlyGraph[Config]":
             return cls(config, Layers(GraphWriter(name), weights, precision, in_blocks=True))
 
         limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
+        if weights.outliers is None:
+            numbers = range(config.num_layers)
+            names = ["embed", *(f"layers.{number}" for number in numbers), "output"]
+            first, *layers, last = parts = [part(name) for name in names]
+            first.write_embed()
+            for number, layer in zip(numbers, layers, strict=True):
+                layer.write_layer(number)
+            last.write_output()
+            return ExportedModel(tuple(part.graph for part in parts), (), limits)
         step = part("step")
         step.write_step()
-        graphs, states = [step.graph], tuple(chain(*step.states))
-        if weights.outliers is None:
-            return ExportedModel(tuple(graphs), states, limits)
+        graphs = [step.graph]
+        states = tuple(chain(*(step.layer_states(layer) for layer in range(config.num_layers))))
         step_attention = part(STEP_ATTENTION)
         step_attention.write_step()
         graphs.append(step_attention.graph)
@@ -134,24 +156,50 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
     def write_step(self) -> None:
         """Score what follows the last of a row's tokens."""
         graph = self.graph
-        ids = graph.input("ids", "int64", ("tokens",))
-        past_lengths = graph.input("past_lengths", "int32", ())
+        ids, past_lengths = self._token_inputs("tokens")
         total_lengths = graph.input("total_lengths", "int32", ())
         if self.attention_outputs.is_on:
             attended = self.attention_outputs.num_attended()
             self.weights_of = partial(DecoderAttentionWeights, past_lengths, attended)
         x = self._run(ids, past_lengths, [total_lengths])
-        self.attention_outputs.finish(AttentionKind.DECODER, self.heads[0].num_heads)
+        self.attention_outputs.finish(AttentionKind.DECODER, self.layer_heads(0).num_heads)
         x = self.layers.last_position(x, past_lengths, total_lengths)
         self.words.choose(self.norm(x, "norm"), self.logit_cap)
+
+    def write_embed(self) -> None:
+        """Write the first layer's input, `x`."""
+        ids, past_lengths = self._token_inputs("tokens")
+        self.read_positions(ids, past_lengths)
+        self._output_x(self.embed(ids, past_lengths))
+
+    def write_layer(self, layer: int) -> None:
+        """Write the output `x` of one layer for the input `x`."""
+        ids, past_lengths = self._token_inputs("tokens")
+        total_lengths = self.graph.input("total_lengths", "int32", ())
+        self.read_positions(ids, past_lengths)
+        self._output_x(self.block(self._input_x(), layer, [total_lengths]))
+
+    def write_output(self) -> None:
+        """Write how large the inputs of the output layer are, for the last layer's output `x`."""
+        self.words.observe(self.norm(self._input_x(), "norm"))
+
+    def _input_x(self) -> Value:
+        return self.graph.input("x", self.layers.dtype, ("tokens", self.config.d_model))
+
+    def _output_x(self, x: Value) -> None:
+        self.graph.output("next_x", x, x.dtype, ("tokens", self.config.d_model))
+
+    def _token_inputs(self, num_tokens: str | int) -> tuple[Value, Value]:
+        """Declare ids [batch, tokens], and the number of positions before them."""
+        ids = self.graph.input("ids", "int64", (num_tokens,))
+        return ids, self.graph.input("past_lengths", "int32", ())
 
     def write_verify(self) -> None:
         """Score what follows each of a row's tokens. They may go beyond the last position; keys and
         values there are never read.
         """
         graph, config = self.graph, self.config
-        ids = graph.input("ids", "int64", (NUM_VERIFIED,))
-        past_lengths = graph.input("past_lengths", "int32", ())
+        ids, past_lengths = self._token_inputs(NUM_VERIFIED)
         capacity = graph.constant(config.context_length, "int32")
         totals = [(past_lengths + (1 + i)).minimum(capacity) for i in range(NUM_VERIFIED)]
         x = self.norm(self._run(ids, past_lengths, totals), "norm")
@@ -164,7 +212,7 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         depend on how many tokens it is given: to have those of single tokens it must be given
         single tokens.
         """
-        heads, name = self.heads[layer], f"layers.{layer}.attention"
+        heads, name = self.layer_heads(layer), f"layers.{layer}.attention"
         qkv = self.project_heads(self.norm(x, f"{name}_norm"), name, heads)
         return self.layers.linear(
             self._attend_by_parts(self.normalise_heads(qkv, name, heads), layer, total_lengths),
@@ -177,6 +225,7 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
 
     def _run(self, ids: Value, past_lengths: Value, total_lengths: Sequence[Value]) -> Value:
         """Return the output of all layers: [batch, tokens, d_model]."""
+        self.read_positions(ids, past_lengths)
         x = self.embed(ids, past_lengths)
         for layer in range(self.config.num_layers):
             x = self.block(x, layer, total_lengths)
@@ -186,7 +235,7 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         """Attend part by part. Each part's keys and values are an output of the graph. That way
         they are updated in place, as the engine binds all of them to one buffer.
         """
-        graph, heads, states = self.graph, self.heads[layer], self.states[layer]
+        graph, heads, states = self.graph, self.layer_heads(layer), self.layer_states(layer)
         capacity, num_parts = self.config.context_length, len(total_lengths)
         parts = _single_tokens(qkv, num_parts) if num_parts > 1 else [qkv]
         past, next_states = [graph.state_input(state) for state in states], []

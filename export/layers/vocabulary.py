@@ -56,6 +56,12 @@ class VocabularyGraph:
         """Return embeddings [batch, embedding_dim] of one token of every row, ids [batch, 1]."""
         return self.embed(ids).squeeze(1)
 
+    def observe(self, readout: Value) -> None:
+        """Put out how large the inputs of the output layer are, given readouts [batch, tokens,
+        readout_dim].
+        """
+        self._layers.observe(readout, self._table("output"), self._readout_dim)
+
     def choose(self, readout: Value, cap: float | None = None, rows: str = BATCH) -> None:
         """Write the step graph's outputs, given readouts [rows, readout_dim]. cap: logits are
         limited smoothly to -cap..cap (Gemma Team 2024, 2).

@@ -8,6 +8,8 @@
 //   Optional inputs: cos and sin f32 [positions, rotary_dim / 2] (RoPE, by halves), bias f32 [1 or
 //   batch, heads, tokens, at least the greatest length], which is added to the scores, and sinks f32
 //   [heads], each a score of the softmax that has no value.
+// Fp16SelfAttention: the same with keys and values, past and next, in fp16. New ones are rounded before any token
+//   attends to them.
 // CrossAttention: query f32 [batch, 1, heads * head_dim], keys and values f32 [batch, kv_heads,
 //   source, head_dim], lengths int32 [batch], and int64 [2], which only the body of the function
 //   needs -> output f32, as large as the query. A row of length 0 gets zeros.
@@ -24,6 +26,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <type_traits>
 
 #include "memory.h"
 
@@ -55,20 +58,11 @@ void check_lengths(const int32_t* lengths, int64_t rows, int64_t source) {
   }
 }
 
-void attend(const Kernels& kernels, const AttentionHead<float>& head, int64_t head_dim) {
-  kernels.attend(head, int(head_dim));
-}
-
-void attend(const Kernels& kernels, const AttentionHead<int8_t>& head, int64_t head_dim) {
-  kernels.attend_int8(head, int(head_dim));
-}
-
-void write_weights(const Kernels& kernels, const AttentionHead<float>& head, int64_t head_dim, float* scores) {
-  kernels.attention_weights(head, int(head_dim), scores);
-}
-
-void write_weights(const Kernels& kernels, const AttentionHead<int8_t>& head, int64_t head_dim, float* scores) {
-  kernels.attention_weights_int8(head, int(head_dim), scores);
+template <class Element>
+const AttentionKernels<Element>& attention_kernels(const Kernels& kernels) {
+  if constexpr (std::is_same_v<Element, Half>) return kernels.fp16_attention;
+  else if constexpr (std::is_same_v<Element, int8_t>) return kernels.int8_attention;
+  else return kernels.attention;
 }
 
 // The inputs of one run of self-attention, checked.
@@ -132,13 +126,14 @@ struct QueryRange {
 };
 
 // One run of self-attention.
+template <class Element>
 class SelfRun {
  public:
   SelfRun(const Context& context, const Kernels& kernels, const AttentionOptions& options)
       : context(context), kernels(kernels), options(options), in(context, options) {
     const Tensor keys_in = context.input(1), values_in = context.input(2);
-    keys = in_place<float>(context, 1, keys_in, keys_in.shape());
-    values = in_place<float>(context, 2, values_in, keys_in.shape());
+    keys = in_place<Element>(context, 1, keys_in, keys_in.shape());
+    values = in_place<Element>(context, 2, values_in, keys_in.shape());
     group = options.heads / options.kv_heads;
     query_dim = options.heads * in.head_dim;
     out = context.output(0, {in.rows, in.tokens, query_dim}).data<float>();
@@ -207,10 +202,10 @@ class SelfRun {
       append(row, kv_head, std::clamp<int64_t>(first * kKeyBlock - past, 0, in.tokens),
              std::clamp<int64_t>(end * kKeyBlock - past, 0, in.tokens));
       AttentionQuery all_queries[kMostQueries];
-      const AttentionHead<float> attention = head_of({row, kv_head, 0, queries}, all_queries);
-      kernels.attend_to_blocks(attention, int(in.head_dim), int(first), int(end), states.get() + head.floats);
+      const AttentionHead<Element> attention = head_of({row, kv_head, 0, queries}, all_queries);
+      attention_kernels<Element>(kernels).attend_to_blocks(attention, int(in.head_dim), int(first), int(end), states.get() + head.floats);
       if (head.missing_blocks.fetch_sub(end - first) == end - first) {
-        kernels.merge_blocks(attention, int(in.head_dim), states.get() + head.floats);
+        attention_kernels<Element>(kernels).merge_blocks(attention, int(in.head_dim), states.get() + head.floats);
       }
     });
   }
@@ -224,17 +219,19 @@ class SelfRun {
     const int64_t start = ((row * options.kv_heads + kv_head) * in.capacity + past) * head_dim;
     for (int64_t token = first; token < end; token++) {
       const float* const key = in.qkv + (row * in.tokens + token) * in.width + query_dim + kv_head * head_dim;
-      const float* const value = key + options.kv_heads * head_dim;
-      rotate(key, past + token, keys + start + token * head_dim);
-      std::memcpy(values + start + token * head_dim, value, sizeof(float) * head_dim);
+      float rotated[kMostHeadDim];
+      if (in.cos != nullptr) rotate(key, past + token, rotated);
+      put(in.cos == nullptr ? key : rotated, keys + start + token * head_dim);
+      put(key + options.kv_heads * head_dim, values + start + token * head_dim);
     }
   }
 
+  void put(const float* vector, Element* to) const {
+    if constexpr (std::is_same_v<Element, float>) std::memcpy(to, vector, sizeof(float) * in.head_dim);
+    else kernels.round_to_halves(vector, in.head_dim, to);
+  }
+
   void rotate(const float* vector, int64_t position, float* rotated) const {
-    if (in.cos == nullptr) {
-      std::memcpy(rotated, vector, sizeof(float) * in.head_dim);
-      return;
-    }
     const int64_t offset = position * in.rotary_dim / 2;
     kernels.rotate(vector, in.cos + offset, in.sin + offset, int(in.rotary_dim), int(in.head_dim), rotated);
   }
@@ -242,16 +239,16 @@ class SelfRun {
   // Attend with queries whose keys are appended. has_next: whether the same thread is likely to take the next head.
   void attend(const QueryRange& range, bool has_next) const {
     AttentionQuery queries[kMostQueries];
-    AttentionHead<float> attention = head_of(range, queries);
+    AttentionHead<Element> attention = head_of(range, queries);
     if (has_next) {
       const int64_t first = in.capacity * in.head_dim + queries[0].first / kKeyBlock * kKeyBlock * in.head_dim;
       attention.next_keys = attention.keys + first, attention.next_values = attention.values + first;
     }
-    kernels.attend(attention, int(in.head_dim));
+    attention_kernels<Element>(kernels).attend(attention, int(in.head_dim));
   }
 
   // Return the head with its queries rotated, in the thread's scratch memory.
-  AttentionHead<float> head_of(const QueryRange& range, AttentionQuery* queries) const {
+  AttentionHead<Element> head_of(const QueryRange& range, AttentionQuery* queries) const {
     const int64_t head_dim = in.head_dim, number = range.end - range.first;
     float* const rotated = float_scratch(number * head_dim + kMostLanes + attention_scratch(number, head_dim));
     for (int64_t i = 0; i < number; i++) {
@@ -268,7 +265,7 @@ class SelfRun {
       }
     }
     const int64_t offset = (range.row * options.kv_heads + range.kv_head) * in.capacity * head_dim;
-    AttentionHead<float> attention{};
+    AttentionHead<Element> attention{};
     attention.keys = keys + offset, attention.values = values + offset;
     attention.queries = queries, attention.number = int(number);
     attention.scale = options.scale, attention.cap = options.cap;
@@ -281,7 +278,8 @@ class SelfRun {
   const AttentionOptions& options;
   const SelfInputs in;
   int64_t group, query_dim;
-  float *keys, *values, *out;
+  Element *keys, *values;
+  float* out;
 };
 
 }  // namespace
@@ -296,9 +294,13 @@ AttentionOptions::AttentionOptions(const Info& info)
   if (window <= 0) window = INT32_MAX;
 }
 
-void SelfAttention::compute(const Context& context) const {
-  SelfRun(context, kernels, options).compute();
+template <class Element>
+void SelfAttentionOver<Element>::compute(const Context& context) const {
+  SelfRun<Element>(context, kernels, options).compute();
 }
+
+template class SelfAttentionOver<float>;
+template class SelfAttentionOver<Half>;
 
 template <class Element>
 void SourceAttention<Element>::attend(const Context& context, Tensor key_scale, Tensor value_scale) const {
@@ -340,7 +342,7 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_scale, 
         attention.next_keys = attention.keys + source * head_dim;
         attention.next_values = attention.values + source * head_dim;
       }
-      ::attend(kernels, attention, head_dim);
+      attention_kernels<Element>(kernels).attend(attention, int(head_dim));
     }
   });
 }
@@ -382,7 +384,8 @@ void SourceWeights<Element>::compute(const Context& context) const {
     attention.queries = &weights, attention.number = 1;
     attention.scale = options.scale, attention.cap = options.cap;
     attention.scratch = float_scratch(attention_scratch(1, head_dim) + lengths[row] + kMostLanes);
-    write_weights(kernels, attention, head_dim, attention.scratch + attention_scratch(1, head_dim));
+    attention_kernels<Element>(kernels).write_weights(attention, int(head_dim),
+                                                      attention.scratch + attention_scratch(1, head_dim));
     std::fill(weights.out + weights.end, weights.out + source, 0.0f);
   });
 }

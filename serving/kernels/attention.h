@@ -13,8 +13,18 @@ struct AttentionOptions {
   float cap;       // of scores; 0: none
 };
 
-class SelfAttention {
+template <class Element>
+class SelfAttentionOver {
  public:
+  explicit SelfAttentionOver(const Info& info) : options(info) {}
+  void compute(const Context& context) const;
+
+ private:
+  const Kernels& kernels = *kernels_of_processor();
+  AttentionOptions options;
+};
+
+struct SelfAttention : SelfAttentionOver<float> {
   static constexpr const char* kName = "SelfAttention";
   static constexpr Port kInputs[] = {{kFloat},
                                      {kFloat},
@@ -27,12 +37,23 @@ class SelfAttention {
                                      {kFloat, kOptional}};
   static constexpr Port kOutputs[] = {{kFloat}, {kFloat}, {kFloat}};
 
-  explicit SelfAttention(const Info& info) : options(info) {}
-  void compute(const Context& context) const;
+  using SelfAttentionOver::SelfAttentionOver;
+};
 
- private:
-  const Kernels& kernels = *kernels_of_processor();
-  AttentionOptions options;
+struct Fp16SelfAttention : SelfAttentionOver<Half> {
+  static constexpr const char* kName = "Fp16SelfAttention";
+  static constexpr Port kInputs[] = {{kFloat},
+                                     {kFloat16},
+                                     {kFloat16},
+                                     {kInt32},
+                                     {kInt32, kOptional},
+                                     {kFloat, kOptional},
+                                     {kFloat, kOptional},
+                                     {kFloat, kOptional},
+                                     {kFloat, kOptional}};
+  static constexpr Port kOutputs[] = {{kFloat}, {kFloat16}, {kFloat16}};
+
+  using SelfAttentionOver::SelfAttentionOver;
 };
 
 template <class Element>

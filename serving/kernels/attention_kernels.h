@@ -378,37 +378,47 @@ INLINE void exponentiate_lanes(float* scores, KeyRange keys, const GroupState& s
   store(state.totals, totals[0]);
 }
 
-// Compute the state of a block with a query in each lane.
-INLINE void attend_by_lanes(const QueryGroup& group, const AttentionHead<float>& head, int block, int head_dim, float* scores,
-                     const GroupState& state) {
-  const int64_t offset = int64_t(block) * kKeyBlock * head_dim;
-  const KeyRange keys = group.keys(block);
-  const float* const block_keys = head.keys + offset;
+// Compute the state of a block with a query in each lane. keys, values: of the block.
+INLINE void attend_by_lanes(const QueryGroup& group, const float* keys, const float* values, float cap, int block,
+                            int head_dim, float* scores, const GroupState& state) {
+  const KeyRange range = group.keys(block);
   switch (head_dim) {
-    case 64: score_keys_by_lanes<64>(group.transposed, block_keys, keys, head_dim, scores); break;
-    case 128: score_keys_by_lanes<128>(group.transposed, block_keys, keys, head_dim, scores); break;
-    default: score_keys_by_lanes<0>(group.transposed, block_keys, keys, head_dim, scores);
+    case 64: score_keys_by_lanes<64>(group.transposed, keys, range, head_dim, scores); break;
+    case 128: score_keys_by_lanes<128>(group.transposed, keys, range, head_dim, scores); break;
+    default: score_keys_by_lanes<0>(group.transposed, keys, range, head_dim, scores);
   }
-  if (head.cap != 0) {
-    for (int j = keys.first; j < keys.end; j++) store(scores + j * kLanes, apply_cap(load(scores + j * kLanes), head.cap));
+  if (cap != 0) {
+    for (int j = range.first; j < range.end; j++) store(scores + j * kLanes, apply_cap(load(scores + j * kLanes), cap));
   }
-  add_bias_and_mask(group, keys, block, scores);
-  exponentiate_lanes(scores, keys, state);
+  add_bias_and_mask(group, range, block, scores);
+  exponentiate_lanes(scores, range, state);
   for (int q = 0; q < group.number; q += 4) {
-    multiply_values(group.queries + q, smaller(4, group.number - q), block, {scores + q, 1, kLanes}, head.values + offset,
+    multiply_values(group.queries + q, smaller(4, group.number - q), block, {scores + q, 1, kLanes}, values,
                     head_dim, Following<float>{}, state.values + q * padded(head_dim));
   }
 }
 
-// Compute what one block of keys gives to a group that attends to some of them.
+// A block of keys and values in floats, for queries in lanes.
+struct FloatBlock {
+  const float* keys = nullptr;
+  const float* values;
+};
+
+// Return a block in floats; of fp16 copies are made.
 template <class Element>
-INLINE void attend_to_block(const QueryGroup& group, const AttentionHead<Element>& head, int block, int head_dim,
-                            const Following<Element>& next, float* scores, const GroupState& state) {
-  std::memset(state.values, 0, sizeof(float) * group.number * padded(head_dim));
+INLINE FloatBlock float_block(const AttentionHead<Element>& head, KeyRange keys, int block, int head_dim, float* copies) {
+  const int64_t offset = int64_t(block) * kKeyBlock * head_dim;
   if constexpr (std::is_same_v<Element, float>) {
-    if (group.transposed != nullptr) return attend_by_lanes(group, head, block, head_dim, scores, state);
+    return {head.keys + offset, head.values + offset};
+  } else {
+    float* const values = copies + kKeyBlock * head_dim;
+    for (int64_t i = int64_t(keys.first) * head_dim; i < int64_t(keys.end) * head_dim; i += kLanes) {
+      const int left = int(int64_t(keys.end) * head_dim - i);
+      store_first(copies + i, load_first(head.keys + offset + i, left), left);
+      store_first(values + i, load_first(head.values + offset + i, left), left);
+    }
+    return {copies, values};
   }
-  attend_along_head(group, head, block, head_dim, next, scores, state);
 }
 
 // Add the state of a block to that of the blocks before it.
@@ -453,52 +463,80 @@ INLINE void scale_query(const AttentionQuery& query, float scale, int head_dim, 
 
 // The queries of a head in groups, and the memory for their states.
 template <class Element>
-struct QueryGroups {
-  QueryGroup groups[kMostQueries / kLanes];
-  int number, first_block, end_block;
-  float* scores;       // [kKeyBlock, kLanes], or of four queries [4, kKeyBlock]
-  float* block_state;  // of one group
-  float* states;       // of all groups
-
-  QueryGroups(const AttentionHead<Element>& head, int head_dim) : number((head.number + kLanes - 1) / kLanes) {
-    int first = head.queries[0].first, end = first;
-    for (int q = 0; q < head.number; q++) {
-      first = smaller(first, head.queries[q].first), end = larger(end, head.queries[q].end);
-    }
-    first_block = first / kKeyBlock, end_block = (end + kKeyBlock - 1) / kKeyBlock;
+class QueryGroups {
+ public:
+  QueryGroups(const AttentionHead<Element>& head, int head_dim)
+      : number((head.number + kLanes - 1) / kLanes), head_(head), head_dim_(head_dim) {
+    KeyRange range(head.queries[0].first, head.queries[0].end);
+    for (int q = 1; q < head.number; q++) range.include({head.queries[q].first, head.queries[q].end});
+    first_block = range.first / kKeyBlock, end_block = (range.end + kKeyBlock - 1) / kKeyBlock;
     float* memory = head.scratch;
     for (int i = 0; i < number; i++, memory += 2 * kLanes * padded(head_dim)) {
       groups[i].queries = head.queries + i * kLanes;
       groups[i].number = smaller(kLanes, head.number - i * kLanes);
       groups[i].scaled = memory;
-      prepare(groups[i], head, head_dim);
+      prepare(groups[i]);
     }
-    scores = memory;
-    block_state = scores + kKeyBlock * kMostLanes;
-    states = block_state + GroupState::floats(head_dim);
+    scores_ = memory;
+    copies_ = scores_ + kKeyBlock * kMostLanes;
+    block_state_ = copies_ + 2 * kKeyBlock * head_dim;
+    states_ = block_state_ + GroupState::floats(head_dim);
   }
 
+  // Return the state of a group over all blocks so far, and that of one block.
+  INLINE GroupState state(int group) const { return GroupState(states_ + group * GroupState::floats(head_dim_)); }
+  INLINE GroupState block_state() const { return GroupState(block_state_); }
+
+  // Return where the state of a block is that is merged later.
+  INLINE GroupState block_state(float* block_states, int block, int group) const {
+    return GroupState(block_states + (int64_t(block - first_block) * number + group) * GroupState::floats(head_dim_));
+  }
+
+  // Compute what a block of keys gives to each group that attends to some of them. work(group, compute) calls
+  // compute(state).
+  template <class Work>
+  INLINE void attend(int block, Following<Element> next, const Work& work) const {
+    FloatBlock floats;
+    for (int i = 0; i < number; i++) {
+      const QueryGroup& group = groups[i];
+      if (group.keys(block).is_empty()) continue;
+      if (group.transposed != nullptr && floats.keys == nullptr) {
+        KeyRange keys = group.keys(block);
+        for (int other = i + 1; other < number; other++) keys.include(groups[other].keys(block));
+        floats = float_block(head_, keys, block, head_dim_, copies_);
+      }
+      work(i, [&](const GroupState& state) __attribute__((always_inline)) {
+        std::memset(state.values, 0, sizeof(float) * group.number * padded(head_dim_));
+        if (group.transposed == nullptr) return attend_along_head(group, head_, block, head_dim_, next, scores_, state);
+        attend_by_lanes(group, floats.keys, floats.values, head_.cap, block, head_dim_, scores_, state);
+      });
+      next = {};
+    }
+  }
+
+  QueryGroup groups[kMostQueries / kLanes];
+  int number, first_block, end_block;
+
+ private:
   // Scale the queries of a group, and put each in a lane if they are many.
-  INLINE static void prepare(QueryGroup& group, const AttentionHead<Element>& head, int head_dim) {
+  INLINE void prepare(QueryGroup& group) const {
     constexpr int kFewestByLanes = kLanes / 2 + 1;
-    const int dim = padded(head_dim);
-    for (int q = 0; q < group.number; q++) scale_query(group.queries[q], head.scale, head_dim, group.scaled + q * dim);
+    const int dim = padded(head_dim_);
+    for (int q = 0; q < group.number; q++) scale_query(group.queries[q], head_.scale, head_dim_, group.scaled + q * dim);
     group.transposed = nullptr;
-    if (!std::is_same_v<Element, float> || group.number < kFewestByLanes) return;
+    if (group.number < kFewestByLanes) return;
     group.transposed = group.scaled + kLanes * dim;
-    for (int d = 0; d < head_dim; d++) {
+    for (int d = 0; d < head_dim_; d++) {
       for (int q = 0; q < kLanes; q++) group.transposed[d * kLanes + q] = q < group.number ? group.scaled[q * dim + d] : 0;
     }
   }
 
-  INLINE GroupState state(int group, int head_dim) const {
-    return GroupState(states + group * GroupState::floats(head_dim));
-  }
-
-  // Return where the state of a block is that is merged later.
-  INLINE GroupState block_state_of(float* block_states, int block, int group, int head_dim) const {
-    return GroupState(block_states + (int64_t(block - first_block) * number + group) * GroupState::floats(head_dim));
-  }
+  const AttentionHead<Element>& head_;
+  int head_dim_;
+  float* scores_;       // [kKeyBlock, kLanes], or of four queries [4, kKeyBlock]
+  float* copies_;       // of a block's keys and values
+  float* block_state_;  // of one group
+  float* states_;       // of all groups
 };
 
 // Return where the block of keys or values that follows is; null if none follows.
@@ -509,71 +547,60 @@ INLINE const Element* following(const Element* vectors, int block, int end_block
 }
 
 template <class Element>
+INLINE Following<Element> following_block(const AttentionHead<Element>& head, int block, int end_block, int head_dim) {
+  return {following(head.keys, block, end_block, head.next_keys, head_dim),
+          following(head.values, block, end_block, head.next_values, head_dim)};
+}
+
+template <class Element>
 void attend(const AttentionHead<Element>& head, int head_dim) {
   if (head.number == 0) return;
-  const QueryGroups<Element> all_groups(head, head_dim);
-  const GroupState of_block(all_groups.block_state);
+  const QueryGroups<Element> all(head, head_dim);
   bool has_started[kMostQueries / kLanes];
-  for (int i = 0; i < all_groups.number; i++) {
+  for (int i = 0; i < all.number; i++) {
     has_started[i] = head.queries[0].sink != nullptr;  // all queries have sinks, or none
-    if (has_started[i]) all_groups.state(i, head_dim).start(all_groups.groups[i], head_dim);
+    if (has_started[i]) all.state(i).start(all.groups[i], head_dim);
   }
-  for (int block = all_groups.first_block; block < all_groups.end_block; block++) {
-    Following<Element> next{following(head.keys, block, all_groups.end_block, head.next_keys, head_dim),
-                            following(head.values, block, all_groups.end_block, head.next_values, head_dim)};
-    for (int i = 0; i < all_groups.number; i++) {
-      const QueryGroup& group = all_groups.groups[i];
-      if (group.keys(block).is_empty()) continue;
-      const GroupState state = all_groups.state(i, head_dim);
-      attend_to_block(group, head, block, head_dim, next, all_groups.scores, has_started[i] ? of_block : state);
-      if (has_started[i]) merge(group, block, of_block, head_dim, state);
+  for (int block = all.first_block; block < all.end_block; block++) {
+    all.attend(block, following_block(head, block, all.end_block, head_dim), [&](int i, auto compute) {
+      compute(has_started[i] ? all.block_state() : all.state(i));
+      if (has_started[i]) merge(all.groups[i], block, all.block_state(), head_dim, all.state(i));
       has_started[i] = true;
-      next = {};
-    }
+    });
   }
-  for (int i = 0; i < all_groups.number; i++) {
-    const GroupState state = all_groups.state(i, head_dim);
-    if (!has_started[i]) state.start(all_groups.groups[i], head_dim);
-    finish(all_groups.groups[i], state, head_dim);
+  for (int i = 0; i < all.number; i++) {
+    if (!has_started[i]) all.state(i).start(all.groups[i], head_dim);
+    finish(all.groups[i], all.state(i), head_dim);
   }
 }
 
 // Write the states of a range of blocks; other threads compute the rest.
 template <class Element>
 void attend_to_blocks(const AttentionHead<Element>& head, int head_dim, int first_block, int end_block, float* states) {
-  const QueryGroups<Element> all_groups(head, head_dim);
+  const QueryGroups<Element> all(head, head_dim);
   for (int block = first_block; block < end_block; block++) {
-    Following<Element> next{following<Element>(head.keys, block, end_block, nullptr, head_dim),
-                            following<Element>(head.values, block, end_block, nullptr, head_dim)};
-    for (int i = 0; i < all_groups.number; i++) {
-      const QueryGroup& group = all_groups.groups[i];
-      if (group.keys(block).is_empty()) continue;
-      attend_to_block(group, head, block, head_dim, next, all_groups.scores,
-                      all_groups.block_state_of(states, block, i, head_dim));
-      next = {};
-    }
+    all.attend(block, following_block(head, block, end_block, head_dim),
+               [&](int i, auto compute) { compute(all.block_state(states, block, i)); });
   }
 }
 
 // Merge the states of all blocks, and write the results.
 template <class Element>
 void merge_blocks(const AttentionHead<Element>& head, int head_dim, float* states) {
-  const QueryGroups<Element> all_groups(head, head_dim);
-  for (int i = 0; i < all_groups.number; i++) {
-    const QueryGroup& group = all_groups.groups[i];
-    const GroupState state = all_groups.state(i, head_dim);
-    state.start(group, head_dim);
-    for (int block = all_groups.first_block; block < all_groups.end_block; block++) {
-      if (group.keys(block).is_empty()) continue;
-      merge(group, block, all_groups.block_state_of(states, block, i, head_dim), head_dim, state);
+  const QueryGroups<Element> all(head, head_dim);
+  for (int i = 0; i < all.number; i++) {
+    const QueryGroup& group = all.groups[i];
+    all.state(i).start(group, head_dim);
+    for (int block = all.first_block; block < all.end_block; block++) {
+      if (!group.keys(block).is_empty()) merge(group, block, all.block_state(states, block, i), head_dim, all.state(i));
     }
-    finish(group, state, head_dim);
+    finish(group, all.state(i), head_dim);
   }
 }
 
 // Write the weights of one query, the head's first, over its keys.
 template <class Element>
-void attention_weights(const AttentionHead<Element>& head, int head_dim, float* scores) {
+void write_weights(const AttentionHead<Element>& head, int head_dim, float* scores) {
   const AttentionQuery& query = head.queries[0];
   const int length = query.end;
   scale_query(query, head.scale, head_dim, head.scratch);
@@ -581,6 +608,13 @@ void attention_weights(const AttentionHead<Element>& head, int head_dim, float* 
   for (int j = 0; head.cap != 0 && j < length; j += kLanes) store(scores + j, apply_cap(load(scores + j), head.cap));
   const Floats total = all(exponentiate(scores, length, max_score(scores, length)));
   for (int j = 0; j < length; j += kLanes) store_first(query.out + j, div(load(scores + j), total), length - j);
+}
+
+void round_to_halves(const float* numbers, int64_t count, Half* halves) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int left = int(count - i < kLanes ? count - i : kLanes);
+    store_halves(halves + i, load_first(numbers + i, left), left);
+  }
 }
 
 void rotate(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out) {

@@ -51,7 +51,8 @@ struct Panel {
 
 // Add the products of four inputs of each row with vectors of channels. stride: from one row's inputs to the next.
 template <bool IsNarrow, int Rows, int Vectors>
-INLINE void add_products(Integers (&sums)[Rows][Vectors], const Integers (&columns)[Vectors], const int8_t* inputs, int stride) {
+INLINE void add_products(Integers (&sums)[Rows][Vectors], const Integers (&columns)[Vectors],
+                         const int8_t* inputs, int stride) {
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; r++) {
     int32_t four;
@@ -130,10 +131,12 @@ INLINE void multiply_block_rows(const PackedBlocks& layer, int panel, int vector
 
 // Multiply `Rows` rows of a group by a panel.
 template <int Bits, int Block, class Scale, int Rows>
-void multiply_block_panel(const PackedBlocks& layer, int panel, int ahead, int row, const QuantisedBlocks& group, float* out) {
+void multiply_block_panel(const PackedBlocks& layer, int panel, int ahead, int row, const QuantisedBlocks& group,
+                          float* out) {
   constexpr int kVectors = Rows == 1 ? kPanelVectors : 1;
   for (int vector = 0; vector < kPanelVectors; vector += kVectors) {
-    multiply_block_rows<Bits, Block, Scale, Rows, kVectors>(layer, panel, vector, vector == 0 ? ahead : 0, row, group, out);
+    const int vector_ahead = vector == 0 ? ahead : 0;  // whose cache lines hold the other vector, too
+    multiply_block_rows<Bits, Block, Scale, Rows, kVectors>(layer, panel, vector, vector_ahead, row, group, out);
   }
 }
 
@@ -153,7 +156,8 @@ constexpr MultiplyBlockPanel kMultiplyBlockPanel[] = {
 INLINE QuantisedBlocks group_of(const QuantisedBlocks& in, int first, const PackedBlocks& layer) {
   const size_t blocks = size_t(first) * layer.blocks;
   const int64_t left = in.rows - first;
-  return {left < kGroupRows ? left : kGroupRows, in.values + blocks * layer.block, in.scales + blocks, in.offsets + blocks};
+  const int rows = left < kGroupRows ? left : kGroupRows;
+  return {rows, in.values + blocks * layer.block, in.scales + blocks, in.offsets + blocks};
 }
 
 #if defined(__AMX_INT8__)
@@ -232,7 +236,8 @@ void add_block_tiles(const PackedBlocks& layer, int panel, const UnpackedBlocks&
   Floats totals[kGroupRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kGroupRows; r++) {
-    totals[r] = blocks.first > 0 && r < group.rows ? load_first(out + size_t(r) * layer.outputs + channel, left) : zeros();
+    const bool has_sum = blocks.first > 0 && r < group.rows;
+    totals[r] = has_sum ? load_first(out + size_t(r) * layer.outputs + channel, left) : zeros();
   }
   multiply_block_tile<Block, false>(values, blocks.weights, sums[0]);
   for (int b = 0; b < blocks.number; b++, scales += kPanel, row_scales += group.rows) {
@@ -264,8 +269,8 @@ void add_block_tiles(const PackedBlocks& layer, int panel, const UnpackedBlocks&
 }
 
 template <int Bits, int Block, class Scale>
-void multiply_block_panels_with_amx(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in,
-                                    float* out) {
+void multiply_block_panels_with_amx(const PackedBlocks& layer, int first_panel, int last_panel,
+                                    const QuantisedBlocks& in, float* out) {
   using PanelType = Panel<Bits, Block, Scale>;
   constexpr int kBlocksAtOnce = kUnpackedInputs / Block;
   alignas(64) int8_t unpacked[kUnpackedInputs * kPanel];
@@ -277,7 +282,8 @@ void multiply_block_panels_with_amx(const PackedBlocks& layer, int first_panel, 
       unpack_weights<Bits, Block>(weights, number, unpacked);
       UnpackedBlocks blocks{block, number, unpacked, weights + size_t(number) * PanelType::kBytes};
       for (int row = 0; row < in.rows; row += kGroupRows) {
-        add_block_tiles<Bits, Block, Scale>(layer, panel, blocks, group_of(in, row, layer), out + size_t(row) * layer.outputs);
+        float* const group_out = out + size_t(row) * layer.outputs;
+        add_block_tiles<Bits, Block, Scale>(layer, panel, blocks, group_of(in, row, layer), group_out);
         blocks.next_weights = nullptr;
       }
     }
@@ -290,7 +296,8 @@ void multiply_block_panels_with_amx(const PackedBlocks& layer, int first_panel, 
 // The rows pass in groups, which are cut into equal parts of at most kMostBlockRows. The first part brings a
 // panel's weights into the cache.
 template <int Bits, int Block, class Scale>
-void multiply_block_panels(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in, float* out) {
+void multiply_block_panels(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in,
+                           float* out) {
 #if defined(__AMX_INT8__)
   if (in.rows > kFewBlockRows) {
     return multiply_block_panels_with_amx<Bits, Block, Scale>(layer, first_panel, last_panel, in, out);
@@ -300,10 +307,11 @@ void multiply_block_panels(const PackedBlocks& layer, int first_panel, int last_
     int ahead = kAhead;
     for (int first = 0; first < in.rows; first += kGroupRows) {
       const QuantisedBlocks group = group_of(in, first, layer);
+      float* const group_out = out + size_t(first) * layer.outputs;
       for (int row = 0; row < group.rows;) {
         const int left = int(group.rows) - row, parts = (left + kMostBlockRows - 1) / kMostBlockRows;
         const int rows = (left + parts - 1) / parts;
-        kMultiplyBlockPanel<Bits, Block, Scale>[rows - 1](layer, panel, ahead, row, group, out + size_t(first) * layer.outputs);
+        kMultiplyBlockPanel<Bits, Block, Scale>[rows - 1](layer, panel, ahead, row, group, group_out);
         row += rows;
         ahead = 0;
       }
@@ -312,17 +320,19 @@ void multiply_block_panels(const PackedBlocks& layer, int first_panel, int last_
 }
 
 template <int Bits>
-void multiply_blocks_of(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in, float* out) {
-  if (layer.block == kMostBlockInputs) {
-    multiply_block_panels<Bits, kMostBlockInputs, uint16_t>(layer, first_panel, last_panel, in, out);
-  } else if (layer.has_half_scales) {
-    multiply_block_panels<Bits, kLeastBlockInputs, uint16_t>(layer, first_panel, last_panel, in, out);
-  } else {
+void multiply_blocks_of(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in,
+                        float* out) {
+  if (layer.block == kLeastBlockInputs) {
     multiply_block_panels<Bits, kLeastBlockInputs, float>(layer, first_panel, last_panel, in, out);
+  } else if (layer.has_half_scales) {
+    multiply_block_panels<Bits, kMostBlockInputs, uint16_t>(layer, first_panel, last_panel, in, out);
+  } else {
+    multiply_block_panels<Bits, kMostBlockInputs, float>(layer, first_panel, last_panel, in, out);
   }
 }
 
-void multiply_blocks(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in, float* out) {
+void multiply_blocks(const PackedBlocks& layer, int first_panel, int last_panel, const QuantisedBlocks& in,
+                     float* out) {
   (layer.bits == 4 ? multiply_blocks_of<4> : multiply_blocks_of<8>)(layer, first_panel, last_panel, in, out);
 }
 

@@ -104,7 +104,7 @@ void EncoderAttention::compute(const Context& context) const {
     attention.keys = keys, attention.values = values;
     attention.queries = queries, attention.number = int(number);
     attention.scale = options.scale, attention.cap = options.cap;
-    kernels.attend(attention, int(head_dim));
+    kernels.attention.attend(attention, int(head_dim));
   });
 }
 

@@ -234,13 +234,15 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int
   }
 }
 
+template <class Element>
+constexpr AttentionKernels<Element> kAttention{attend<Element>, attend_to_blocks<Element>, merge_blocks<Element>,
+                                               write_weights<Element>};
+
 }  // namespace
 
 extern const Kernels KERNELS{
-    KERNELS_NAME,    kSignedValues,     kTile,           kGroupInputs,   kInputsMultiple, kRowsMultiple,
-    kValueBytes,     quantise,          multiply,          quantise_blocks, multiply_blocks, quantise_channels,
-    attend<float>,   attend<int8_t>,    attend_to_blocks<float>,          merge_blocks<float>,
-    attention_weights<float>,           attention_weights<int8_t>,
-    rotate,          choose,            gru_cell,        gru_reset,       gru_update,
-    lstm_cell,       ssru_cell,         attend_to_states,
+    KERNELS_NAME,      kSignedValues,    kTile,              kGroupInputs,    kInputsMultiple,  kRowsMultiple,
+    kValueBytes,       quantise,         multiply,           quantise_blocks, multiply_blocks,  quantise_channels,
+    kAttention<float>, kAttention<Half>, kAttention<int8_t>, round_to_halves, rotate,           choose,
+    gru_cell,          gru_reset,        gru_update,         lstm_cell,       ssru_cell,        attend_to_states,
 };

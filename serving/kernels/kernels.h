@@ -24,7 +24,7 @@ constexpr int kLeastBlockInputs = 16, kMostBlockInputs = 32, kPanel = 16, kGroup
 // A linear layer with a scale for each block of inputs of a channel. Weights are packed by panels of channels,
 // blocks and four inputs, four bytes of each of the panel's channels; of 8 bits unsigned with zero at 128, or signed
 // where quantised inputs are. Of 4 bits, with zero at 8, the lower halves of bytes are four inputs and the
-// upper halves the next four. Scales are fp16 where that is exact, and always in blocks of 32.
+// upper halves the next four. Scales of blocks of 32 are fp16 where that is exact.
 struct PackedBlocks {
   int inputs = 0, outputs = 0, bits = 8;
   int block = kLeastBlockInputs;     // inputs, 16 or 32
@@ -54,6 +54,8 @@ struct QuantisedRow {
   int stride;  // blocks from one of this row to the next one
   int zero;    // of the weights
 };
+
+using Half = uint16_t;  // the bits of a float of 16 bits
 
 constexpr int kMostLanes = 16;     // floats of the widest vectors
 constexpr int kMostQueries = 128;  // that are given together
@@ -90,8 +92,23 @@ inline int64_t attention_states(int64_t queries, int64_t head_dim) {
   return round_up(queries) * (round_up(head_dim) + 2);
 }
 inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
-  return 3 * attention_states(queries, head_dim) + kKeyBlock * kMostLanes + attention_states(1, head_dim);
+  const int64_t of_queries = 3 * attention_states(queries, head_dim) + attention_states(1, head_dim);
+  return of_queries + kKeyBlock * (kMostLanes + 2 * head_dim) + kMostLanes;
 }
+
+// Attention over one head of at most kMostHeadDim numbers.
+template <class Element>
+struct AttentionKernels {
+  void (*attend)(const AttentionHead<Element>&, int head_dim);
+
+  // The same in two steps: the states of a range of blocks of keys, of which there is memory for all that the queries
+  // attend to; when all are there, the results.
+  void (*attend_to_blocks)(const AttentionHead<Element>&, int head_dim, int first_block, int end_block, float* states);
+  void (*merge_blocks)(const AttentionHead<Element>&, int head_dim, float* states);
+
+  // Write the weights [end] of one query, which has no bias. scores: room for `end` floats and a vector.
+  void (*write_weights)(const AttentionHead<Element>&, int head_dim, float* scores);
+};
 
 // One query of a recurrent decoder over the encoder's states: keys [length, key_dim] and values
 // [length, value_dim]. Scores are score_weight . tanh(query + key), or without it query . key.
@@ -131,18 +148,13 @@ struct Kernels {
   // 127, and the scales. stride: numbers from one vector to the next one.
   void (*quantise_channels)(const float* vectors, int64_t stride, int length, int channels, int8_t* quantised, float* scales);
 
-  // Attend with heads of this size, at most kMostHeadDim.
-  void (*attend)(const AttentionHead<float>&, int head_dim);
-  void (*attend_int8)(const AttentionHead<int8_t>&, int head_dim);
+  // Attention over keys and values in floats, in fp16 and in int8.
+  AttentionKernels<float> attention;
+  AttentionKernels<Half> fp16_attention;
+  AttentionKernels<int8_t> int8_attention;
 
-  // The same in two steps: the states of a range of blocks of keys, of which there is memory for all that the queries
-  // attend to; when all are there, the results.
-  void (*attend_to_blocks)(const AttentionHead<float>&, int head_dim, int first_block, int end_block, float* states);
-  void (*merge_blocks)(const AttentionHead<float>&, int head_dim, float* states);
-
-  // Write the weights [end] of one query, which has no bias. scores: room for `end` floats and a vector.
-  void (*attention_weights)(const AttentionHead<float>&, int head_dim, float* scores);
-  void (*attention_weights_int8)(const AttentionHead<int8_t>&, int head_dim, float* scores);
+  // Round numbers to fp16.
+  void (*round_to_halves)(const float* numbers, int64_t count, Half* halves);
 
   // Rotate the first `rotary_dim` numbers of a head by cos and sin [rotary_dim / 2] (RoPE).
   void (*rotate)(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out);

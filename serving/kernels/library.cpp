@@ -24,7 +24,7 @@ void add_operators(OrtSessionOptions* options) {
     OrtCustomOpDomain* created = nullptr;
     check(g_api->CreateCustomOpDomain(kDomain, &created));
     for (const OrtCustomOp* op :
-         {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention>(),
+         {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention>(), description<Fp16SelfAttention>(),
           description<CrossAttention>(), description<Int8CrossAttention>(), description<CrossAttentionWeights>(),
           description<Int8CrossAttentionWeights>(), description<EncoderAttention>(),
           description<QuantizeMemory>(), description<TokenChoice>(),

@@ -114,6 +114,12 @@ constexpr bool kNarrowSums = false;
 INLINE Floats load(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+INLINE Floats load_first(const uint16_t* p, int n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+INLINE void store_halves(uint16_t* p, Floats v, int n) {
+  _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 INLINE Floats load(const int8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
@@ -213,6 +219,15 @@ INLINE Floats load(const int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 INLINE Floats load(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+INLINE Floats load_first(const uint16_t* p, int n) {
+  uint16_t halves[8] = {};
+  if (n > 0) std::memcpy(halves, p, sizeof(uint16_t) * (n >= 8 ? 8 : n));
+  return load(halves);
+}
+INLINE void store_halves(uint16_t* p, Floats v, int n) {
+  const __m128i halves = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+  std::memcpy(p, &halves, sizeof(uint16_t) * (n >= 8 ? 8 : n));
+}
 INLINE Floats load_first(const int8_t* p, int n) {
   int64_t bytes = 0;
   std::memcpy(&bytes, p, n >= 8 ? 8 : n);

@@ -140,6 +140,16 @@ INLINE Floats load(const uint16_t* p) {
   const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(p));
   return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
 }
+INLINE Floats load_first(const uint16_t* p, int n) {
+  uint16_t halves[kLanes] = {};
+  for (int i = 0; i < n && i < kLanes; i++) halves[i] = p[i];
+  return load(halves);
+}
+INLINE void store_halves(uint16_t* p, Floats v, int n) {
+  uint16_t halves[kLanes];
+  vst1q_u16(halves, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(v.low), v.high)));
+  for (int i = 0; i < n && i < kLanes; i++) p[i] = halves[i];
+}
 INLINE Floats load_first(const int8_t* p, int n) {
   if (n >= kLanes) return load(p);
   int8_t lanes[kLanes] = {};

@@ -36,10 +36,12 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
             *sizes, self.layers.target, rotary=tables, window=config.window_of(layer)
         )
 
-    def embed(self, ids: Value, past_lengths: Value) -> Value:
+    def read_positions(self, ids: Value, past_lengths: Value) -> None:
         if self.config.imported.position_biases:
             positions = positions_from_zero(ids) + past_lengths.unsqueeze(1)
             self.biases = self._biases(positions.minimum(self.config.context_length - 1))
+
+    def embed(self, ids: Value, past_lengths: Value) -> Value:
         x = super().embed(ids, past_lengths)
         return self.norm(x, "embedding_norm") if self.config.imported.embedding_norm else x
 
@@ -104,7 +106,7 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
         """Return what is added to the heads of queries, keys and values of tokens at int32
         positions [batch, tokens]: [batch, tokens, heads of all, head_dim].
         """
-        layers, heads, length = self.layers, self.heads[0], self.config.context_length
+        layers, heads, length = self.layers, self.layer_heads(0), self.config.context_length
         name, num_heads = "position_biases.weight", heads.num_heads
         biases = layers.weights.take(name, length, num_heads) * np.float32(1 / heads.scale)
         rounded = biases.astype(layers.dtype).astype(np.float32)

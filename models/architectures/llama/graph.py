@@ -23,7 +23,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         self.logit_cap = config.imported.logit_cap
         super().__init__(config, layers)
 
-    def embed(self, ids: Value, past_lengths: Value) -> Value:
+    def read_positions(self, ids: Value, past_lengths: Value) -> None:
         growth, length = self.config.imported.query_growth, self.config.context_length
         if growth or self.config.imported.qk_norm_after_rotation:
             beyond = positions_from_one(ids) + (past_lengths - 1).unsqueeze(1)  # of padding
@@ -31,7 +31,6 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         if growth:
             factors = query_growth(length, growth.rate, growth.length)
             self.growth = self.layers.lookup(self.positions, "query_growth", factors)
-        return super().embed(ids, past_lengths)
 
     def heads_of(self, layer: int) -> AttentionSizes:
         config = self.config

@@ -51,6 +51,30 @@ def test_a_bundle_holds_everything_it_needs(tmp_path: Path, precision: str) -> N
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_language_model_may_have_its_keys_and_values_in_fp16(
+    tmp_path: Path, precision: str
+) -> None:
+    checkpoint = tiny_checkpoint("llama", tmp_path / "mine")
+    options = ("--precision", precision, "--kv-cache", "fp16")
+    result = run(checkpoint.folder, "-o", tmp_path / "out", *options)
+    assert result.exit_code == 0, result.output
+    states = open_bundle(tmp_path / "out").manifest.states
+    assert states and {state.dtype for state in states} == {"float16"}
+
+
+def test_a_cache_of_fp16_is_refused_where_there_is_none(tmp_path: Path) -> None:
+    for architecture, precision, text in (
+        ("transformer", "int8", "--kv-cache fp16 is for language models that attend"),
+        ("llama", "bf16", "--kv-cache is for CPUs"),
+    ):
+        checkpoint = tiny_checkpoint(architecture, tmp_path / architecture)
+        options = ("--precision", precision, "--kv-cache", "fp16")
+        result = run(checkpoint.folder, "-o", tmp_path / "out", *options)
+        assert result.exit_code == 2 and text in result.stderr
+        assert not (tmp_path / "out").exists()
+
+
 def test_a_shipped_checkpoint_says_how_it_compared(tmp_path: Path) -> None:
     """Of its precision alone; an export that compares by itself says what it found."""
     random_ids = {"largest": 0.5, "mean": 0.25, "num_positions": 7}

@@ -185,6 +185,16 @@ def test_other_weights_lie_within_half_a_step() -> None:
     assert (error <= np.repeat(half, 32, axis=1)[:, :80]).all()
 
 
+def test_scales_in_four_bits_are_numbers_of_fp16_unless_these_are_too_coarse() -> None:
+    _, scale, _ = four_bits([normal(50, 96)])
+    assert np.array_equal(scale, scale.astype(np.float16))
+    for factor in (1e-9, 1e9):
+        weight = factor * normal(50, 96)
+        largest = np.abs(weight).max()
+        error = np.abs(four_bit_values(weight, in_dim=96) - weight)
+        assert error.max() < largest / 12
+
+
 def test_eight_bit_sources_keep_their_levels() -> None:
     weight = through(normal(50, 96), Kind.Q8_0)
     weight[3, :32] = 0

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.bundle.manifest import Task
+from export.bundling.writer import export_checkpoint
+from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.engine import Engine
 from serving.engine.runtime.session import open_graphs
@@ -20,7 +21,7 @@ from serving.text.constraints.term_insertion import TermInsertion
 from tests.grid import full
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
 from tests.serving.engine.driving import Story, record_events, run_all, run_alone
-from tests.tiny import tiny_bundle
+from tests.tiny import tiny_bundle, tiny_checkpoint
 
 EOS = 2
 DRAWN = SamplingParams(temperature=1.0, seed=5)
@@ -85,6 +86,13 @@ def test_a_request_says_the_same_alone_and_among_all_others(bundle: Bundle) -> N
     alone = {request.request_id: run_alone(engine, request) for request in requests}
     assert_alike(requests, together, alone)
     assert_alike(requests, cramped, alone)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a cache of another type is for CPUs")
+def test_the_same_holds_where_keys_and_values_are_fp16(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint("llama", tmp_path / "llama")
+    export_checkpoint(checkpoint, tmp_path / "bundle", Precision.INT8, has_fp16_cache=True)
+    test_a_request_says_the_same_alone_and_among_all_others(open_bundle(tmp_path / "bundle"))
 
 
 def lanes_of(bundle: Bundle, slots: int) -> tuple[Engine, Engine]:

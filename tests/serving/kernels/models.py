@@ -17,6 +17,7 @@ Run = Callable[[Mapping[str, Array]], list[Array]]
 Port = tuple[str, int, list[Any]]  # name, type and shape
 
 FLOAT, INT8, INT32 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32
+FLOAT16 = TensorProto.FLOAT16
 
 
 def model_of(

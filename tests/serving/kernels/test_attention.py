@@ -8,12 +8,23 @@ import pytest
 
 from export.graph.functions import (
     CROSS_ATTENTION,
+    FP16_SELF_ATTENTION,
     INT8_CROSS_ATTENTION,
     SELF_ATTENTION,
     weights_of_source,
 )
 from serving.kernels.library import native_kernels
-from tests.serving.kernels.models import FLOAT, INT8, INT32, Array, Run, model_of, native, portable
+from tests.serving.kernels.models import (
+    FLOAT,
+    FLOAT16,
+    INT8,
+    INT32,
+    Array,
+    Run,
+    model_of,
+    native,
+    portable,
+)
 
 pytestmark = pytest.mark.skipif(
     native_kernels().path is None, reason=f"native kernels: {native_kernels().description}"
@@ -25,15 +36,16 @@ HEADS = [(8, 8, 64), (4, 4, 8), (6, 2, 24), (9, 3, 64), (2, 2, 128), (4, 1, 40),
 TOLERANCE = 2e-6
 
 
-def self_attention(heads: int, kv_heads: int, size: int) -> bytes:
+def self_attention(heads: int, kv_heads: int, size: int, *, is_fp16: bool = False) -> bytes:
+    cached = FLOAT16 if is_fp16 else FLOAT
     memory: list[Any] = ["rows", kv_heads, CAPACITY, size]
     qkv: list[Any] = ["rows", "tokens", (heads + 2 * kv_heads) * size]
-    inputs = [("qkv", FLOAT, qkv), ("past_key", FLOAT, memory), ("past_value", FLOAT, memory)]
+    inputs = [("qkv", FLOAT, qkv), ("past_key", cached, memory), ("past_value", cached, memory)]
     return model_of(
-        SELF_ATTENTION,
+        FP16_SELF_ATTENTION if is_fp16 else SELF_ATTENTION,
         [*inputs, ("total_lengths", INT32, ["rows"])],
         [("mixed", FLOAT, ["rows", "tokens", heads * size])]
-        + [(name, FLOAT, memory) for name in ("key", "value")],
+        + [(name, cached, memory) for name in ("key", "value")],
         {"capacity": np.array([CAPACITY], np.int32)},
         num_heads=heads,
         kv_num_heads=kv_heads,
@@ -109,6 +121,18 @@ def test_self_attention_is_that_of_the_operator() -> None:
     model = self_attention(6, 2, 24)
     feeds = self_inputs(6, 2, 24, 17)
     assert np.abs(native(model)(feeds)[0] - portable(model)(feeds)[0]).max() < TOLERANCE
+
+
+def test_self_attention_over_fp16_is_that_of_the_operator_over_floats() -> None:
+    model = self_attention(6, 2, 24, is_fp16=True)
+    feeds = self_inputs(6, 2, 24, 17)
+    for name in ("past_key", "past_value"):
+        feeds[name] = feeds[name].astype(np.float16)
+    actual, expected = native(model)(feeds), portable(model)(feeds)
+    assert np.abs(actual[0] - expected[0]).max() < 2e-3  # the new key is rounded before or after
+    for name, ours, theirs in zip(("key", "value"), actual[1:], expected[1:], strict=True):
+        for row, length in enumerate(feeds["total_lengths"]):
+            assert np.array_equal(ours[row, :, :length], theirs[row, :, :length]), name
 
 
 @pytest.mark.parametrize("threads", [1, 2])

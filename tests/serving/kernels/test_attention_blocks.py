@@ -3,7 +3,7 @@ token stay the same, and they are near those of a plain loop.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from onnx import helper
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.session import open_session
 from serving.kernels.library import native_kernels
-from tests.serving.kernels.models import FLOAT, INT32, Array, Run, model_of_nodes
+from tests.serving.kernels.models import FLOAT, FLOAT16, INT32, Array, Run, model_of_nodes
 
 pytestmark = pytest.mark.skipif(
     native_kernels().path is None, reason=f"native kernels: {native_kernels().description}"
 )
 
-TOLERANCE = 3e-6
+TOLERANCE, FP16_TOLERANCE = 3e-6, 4e-3
 LENGTH = 300  # more than two blocks of keys
 
 
@@ -35,15 +35,16 @@ class Model:
     cap: float = 0.0
     has_bias: bool = False
     has_sinks: bool = False
-    tables: dict[str, Array] = field(default_factory=dict)
+    is_fp16: bool = False  # keys and values
 
     def open(self, threads: int = 1) -> Run:
         size, width = self.head_dim, (self.heads + 2 * self.kv_heads) * self.head_dim
         memory: list[Any] = ["rows", self.kv_heads, self.length, size]
+        cached = FLOAT16 if self.is_fp16 else FLOAT
         inputs: list[Any] = [
             ("qkv", FLOAT, ["rows", "tokens", width]),
-            ("past_key", FLOAT, memory),
-            ("past_value", FLOAT, memory),
+            ("past_key", cached, memory),
+            ("past_value", cached, memory),
             ("total_lengths", INT32, ["rows"]),
             ("cos", FLOAT, [self.length, size // 2]),
             ("sin", FLOAT, [self.length, size // 2]),
@@ -55,7 +56,7 @@ class Model:
         names = {name for name, *_ in inputs}
         ports = ("qkv", "past_key", "past_value", "total_lengths", "", "cos", "sin", "bias")
         node = helper.make_node(
-            "SelfAttention",
+            "Fp16SelfAttention" if self.is_fp16 else "SelfAttention",
             [name if name in names else "" for name in (*ports, "sinks")],
             ["mixed", "key", "value"],
             domain="attendant",
@@ -66,7 +67,7 @@ class Model:
             softcap=self.cap,
         )
         outputs: list[Any] = [("mixed", FLOAT, ["rows", "tokens", self.heads * size])]
-        outputs += [(name, FLOAT, memory) for name in ("key", "value")]
+        outputs += [(name, cached, memory) for name in ("key", "value")]
         session = open_session(
             model_of_nodes([node], inputs, outputs), EngineConfig(threads=threads, device="cpu")
         )
@@ -94,7 +95,8 @@ def _normal(seed: int, *shape: int) -> Array:
 def read(model: Model, run: Run, tokens: Array, parts: Sequence[int]) -> Array:
     """Return the mixed values of tokens [rows, length, width] that are read in parts."""
     rows, feeds = len(tokens), model.feeds()
-    memory = np.zeros((rows, model.kv_heads, model.length, model.head_dim), np.float32)
+    cached = np.float16 if model.is_fp16 else np.float32
+    memory = np.zeros((rows, model.kv_heads, model.length, model.head_dim), cached)
     feeds |= {"past_key": memory, "past_value": memory}
     results, end = [], 0
     for number in parts:
@@ -149,6 +151,9 @@ MODELS = {
     "window": Model(8, 1, 64, window=150),
     "short window": Model(3, 3, 24, window=7),
     "cap and bias": Model(4, 2, 64, cap=3.0, has_bias=True),
+    "fp16": Model(8, 1, 64, is_fp16=True),
+    "fp16, odd heads": Model(3, 3, 22, is_fp16=True, window=140),
+    "fp16, large group": Model(20, 1, 40, is_fp16=True, has_sinks=True),
     "all": Model(6, 1, 40, window=140, cap=5.0, has_bias=True, has_sinks=True),
 }
 PARTS = {
@@ -163,7 +168,8 @@ PARTS = {
 def test_many_blocks_of_keys_are_those_of_a_plain_loop(model: Model) -> None:
     tokens = model.tokens()
     mixed = read(model, model.open(threads=2), tokens, [LENGTH])
-    assert np.abs(mixed[0] - plain(model, tokens[0])).max() < TOLERANCE
+    tolerance = FP16_TOLERANCE if model.is_fp16 else TOLERANCE
+    assert np.abs(mixed[0] - plain(model, tokens[0])).max() < tolerance
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -192,6 +198,26 @@ def test_a_long_row_has_the_same_bits_alone_and_in_a_batch() -> None:
     for row in (0, 7, 19):
         alone = read(model, run, tokens[row : row + 1], [299, 1])
         assert np.array_equal(alone[0], together[row])
+
+
+def test_keys_and_values_are_rounded_to_the_nearest_of_fp16() -> None:
+    model = Model(3, 3, 24, is_fp16=True)
+    rounded = Model(3, 3, 24)
+    tokens = model.tokens()
+    cached = np.zeros((1, 3, LENGTH, 24), np.float16)
+    feeds = model.feeds() | {"past_key": cached, "past_value": cached, "qkv": tokens}
+    feeds["total_lengths"] = np.array([LENGTH], np.int32)
+    mixed, keys, values = model.open()(feeds)
+    exact = {name: cached.astype(np.float32) for name in ("past_key", "past_value")}
+    _, exact_keys, exact_values = rounded.open()(feeds | exact)
+    assert np.array_equal(keys, exact_keys.astype(np.float16))
+    assert np.array_equal(values, exact_values.astype(np.float16))
+    # The last token, over the same keys and values in floats.
+    last = {"qkv": tokens[:, -1:].copy(), "past_key": keys, "past_value": values}
+    last["qkv"][..., 3 * 24 * 2 :] = values[:, :, -1].reshape(1, 1, -1)
+    in_floats = {name: value.astype(np.float32) for name, value in last.items()}
+    [of_floats, *_] = rounded.open()(feeds | in_floats)
+    assert np.abs(of_floats[0, 0] - mixed[0, -1]).max() < FP16_TOLERANCE / 4
 
 
 @pytest.mark.parametrize("group", [1, 8])

@@ -5,7 +5,7 @@ MatMulNBits.
 import numpy as np
 import pytest
 
-from export.graph.blocks import BLOCK, eight_bits, four_bits, pack_blocks
+from export.graph.block_levels import BLOCK, eight_bits, four_bits, pack_blocks
 from export.graph.functions import BLOCK_QUANTIZED_LINEAR
 from serving.kernels.library import native_kernels
 from tests.serving.kernels.models import FLOAT, Array, model_of, native, portable
@@ -20,21 +20,23 @@ ROWS = [1, 2, 3, 4, 5, 7, 8, 9, 17, 64]
 TOLERANCE = 1e-5  # of the largest product of a row, for the rounding of sums
 
 
-# Any numbers, those of fp16, or such of which two blocks share one, as in GGUF files.
-SCALES = ["fp32", "fp16", "shared"]
+# Of blocks, or shared by two of them, as in weights that come from GGUF files.
+SCALES = ["single", "shared", "shared fp16"]
 
 
 def layer(
-    inputs: int, outputs: int, has_bias: bool = True, bits: int = 8, scales: str = "fp32"
+    inputs: int, outputs: int, has_bias: bool = True, bits: int = 8, scales: str = "single"
 ) -> tuple[bytes, dict[str, Array]]:
     """Return a model of the layer, and its weights in the kernels' blocks, counted from zero."""
     random = np.random.default_rng(inputs)
     weight = random.standard_normal((outputs, inputs)).astype(np.float32)
-    levels, scale = eight_bits(weight) if bits == 8 else four_bits(weight)[:2]
-    if scales != "fp32":
+    levels, scale = eight_bits([weight]) if bits == 8 else four_bits([weight])[:2]
+    if bits == 4:
+        scale[:, 1::2] *= 1.5
+    if scales == "shared fp16":
         scale = scale.astype(np.float16).astype(np.float32)
         scale[1::3, ::2] = 2.0**-24  # the smallest number of fp16
-    if scales == "shared":
+    if scales != "single":
         scale[:, 1::2] = scale[:, : scale.shape[1] // 2 * 2 : 2]
     levels[0, 0], scale[0, 0] = 2 ** (bits - 1), 1e-14  # zeros
     stored = levels if bits == 8 else pack_blocks(levels)
@@ -44,7 +46,7 @@ def layer(
     ports = [("x", FLOAT, ["rows", "width"])], [("y", FLOAT, ["rows", outputs])]
     model = model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=outputs, K=inputs, bits=bits)
     centred = levels.astype(np.int64) - 2 ** (bits - 1)
-    if scales == "shared":
+    if scales != "single":
         centred = np.pad(centred, ((0, 0), (0, levels.shape[1] % 2), (0, 0)))
         centred, scale = centred.reshape(outputs, -1, 2 * BLOCK), scale.copy()
         scale[0, 0] = scale[0, min(1, scale.shape[1] - 1)]
@@ -116,7 +118,7 @@ def test_wrong_shapes_are_refused() -> None:
     run = native(layer(37, 51)[0])
     with pytest.raises(Exception, match=r"x must be \[..., inputs\]"):
         run({"x": vectors(2, 36)})
-    levels, scale = eight_bits(np.ones((3, 40), np.float32))
+    levels, scale = eight_bits([np.ones((3, 40), np.float32)])
     ports = [("x", FLOAT, ["rows", 99])], [("y", FLOAT, ["rows", 3])]
     weights = {"levels": levels, "scale": scale}
     with pytest.raises(Exception, match="K does not fit the blocks"):

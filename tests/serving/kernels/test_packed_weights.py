@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from export.graph.blocks import eight_bits, four_bits, pack_blocks
+from export.graph.block_levels import eight_bits, four_bits, pack_blocks
 from export.graph.functions import BLOCK_QUANTIZED_LINEAR, QUANTIZED_LINEAR
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.session import open_session
@@ -42,10 +42,10 @@ def write_layer(folder: Path, bits: int, seed: int = 0) -> Path:
     else:
         weight = random.standard_normal((OUTPUTS, INPUTS), np.float32)
         if bits == 4:
-            levels, scale = four_bits(weight)[:2]
+            levels, scale = four_bits([weight])[:2]
             levels = pack_blocks(levels)
         else:
-            levels, scale = eight_bits(weight)
+            levels, scale = eight_bits([weight])
         weights = {"levels": levels, "scale": scale}
         attributes = {"N": OUTPUTS, "K": INPUTS, "bits": abs(bits)}
         data = model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, **attributes)
