@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Iterable
 
+import numpy as np
+
 from serving.bundle.opening import Bundle
 from serving.engine.attention_map import needed_outputs, store_prompt_step_attention
 from serving.engine.config import EngineConfig
@@ -26,6 +28,7 @@ from serving.engine.scheduling.admission import PromptAdmission, SharedParts, So
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.states.store import row_bytes
 from serving.engine.stats import EngineStats, StepStats
+from serving.errors import EngineError
 from serving.requests.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
@@ -155,9 +158,14 @@ class Engine:
 
     def _decode(self) -> None:
         scores = self._run()
+        failed = self._generations_without_scores(scores)
         decision = self._search.decide(scores)
         self._rows.apply(decision)
-        self._report(decision)
+        self._report(decision, failed)
+        if failed:
+            for generation in failed:
+                self._rows.remove_all(generation)
+            self._queue.fail(failed, EngineError("the model's scores are not numbers (NaN)"))
 
     def _speculate(self, speculation: Speculation) -> None:
         """Decode one step, then apply the other scored tokens as long as they equal the drafted
@@ -192,6 +200,16 @@ class Engine:
         self.step_stats.add_seconds("decode", started)
         return scores
 
+    def _generations_without_scores(self, scores: Scores) -> list[Generation]:
+        """Return the generations that have a row whose best score is NaN: NaN or infinity in its
+        activations. Other rows do not depend on it.
+        """
+        is_nan = np.isnan(scores.top_logp[:, 0])
+        if not is_nan.any():
+            return []
+        rows = np.flatnonzero(is_nan & scores.is_next).tolist()
+        return list(dict.fromkeys(self._batch.generations[row] for row in rows))
+
     def _launch(self) -> None:
         num_rows, needs_logp = self._batch.num_rows, self._search.needs_logp
         outputs = LOGP_ONLY if needs_logp else TOP_ONLY
@@ -208,11 +226,15 @@ class Engine:
         self.step_stats.add_seconds("decode", started)
         return scores
 
-    def _report(self, decision: Decision) -> None:
-        self._queue.events += decision.events
+    def _report(self, decision: Decision, failed: list[Generation]) -> None:
+        """Queue the events and endings of a step, but for those of generations that have failed."""
+        events, ids = decision.events, {generation.request_id for generation in failed}
+        self._queue.events += [event for event in events if event.request_id not in ids]
         self.step_stats.num_reorders = len(decision.copies)
         for ending in decision.endings:
             generation = ending.generation
+            if generation in failed:
+                continue
             num_steps = self._batch.num_steps - generation.entered_step
             event = generation.finished_event(ending, time.perf_counter(), num_steps)
             self._queue.end(generation, event)

@@ -23,6 +23,8 @@
 // has the same bits in any batch, alone or beside other tokens, and on any number of threads.
 #include "attention.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -41,8 +43,11 @@ Element* in_place(const Context& context, size_t output, const Tensor& input, co
   return out;
 }
 
-// Tasks that keep up to 16 threads evenly busy.
-constexpr int64_t kTasks = 32;
+// The most threads that a session has; it does not tell how many there are.
+int64_t most_threads() {
+  static const int64_t processors = sysconf(_SC_NPROCESSORS_ONLN);
+  return std::max<int64_t>(1, processors);
+}
 
 int64_t divide_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
@@ -141,12 +146,14 @@ class SelfRun {
 
   void compute() const {
     constexpr int64_t kLeastQueries = 32;  // that share a read of keys and values, where there are as many
+    constexpr int64_t kTasksOfThread = 4;  // of unlike length
     const int64_t heads = in.rows * options.kv_heads, queries = in.tokens * group;
     if (heads * queries == 0) return;
     const int64_t parts = std::max(divide_up(queries, kMostQueries),
-                                   std::min(divide_up(kTasks, heads), divide_up(queries, kLeastQueries)));
+                                   std::min(divide_up(kTasksOfThread * most_threads(), heads),
+                                            divide_up(queries, kLeastQueries)));
     if (parts > 1) return attend_in_parts(divide_up(queries, parts));
-    if (heads < kTasks && in.longest > kBlocksOfTask * kKeyBlock) return attend_by_blocks();
+    if (heads < 2 * most_threads() && in.longest > kBlocksOfTask * kKeyBlock) return attend_by_blocks();
     context.parallel(size_t(heads), [&](size_t task) {
       const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
       append(row, kv_head, 0, in.tokens);

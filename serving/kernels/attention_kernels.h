@@ -127,21 +127,20 @@ INLINE void score_four_keys(const float* queries, const Element* keys, int head_
   for (int q = 0; q < Queries; q++) {
     for (int k = 0; k < 4; k++) sums[q][k] = zeros();
   }
-  const auto add_products = [&](int d, const Floats(&chunks)[4]) __attribute__((always_inline)) {
-    for (int q = 0; q < Queries; q++) {
-      const Floats query = load(queries + q * dim + d);
-      for (int k = 0; k < 4; k++) sums[q][k] = fma(query, chunks[k], sums[q][k]);
+  const auto add_products = [&](int d, auto load_chunk) __attribute__((always_inline)) {
+    Floats chunks_of_queries[Queries];
+    for (int q = 0; q < Queries; q++) chunks_of_queries[q] = load(queries + q * dim + d);
+    for (int k = 0; k < 4; k++) {
+      const Floats chunk = load_chunk(keys + k * head_dim + d);
+      for (int q = 0; q < Queries; q++) sums[q][k] = fma(chunks_of_queries[q], chunk, sums[q][k]);
     }
   };
   for (int d = 0; d < whole; d += kLanes) {
-    const Floats chunks[4] = {load(keys + d), load(keys + head_dim + d), load(keys + 2 * head_dim + d),
-                              load(keys + 3 * head_dim + d)};
-    add_products(d, chunks);
+    add_products(d, [](const Element* chunk) __attribute__((always_inline)) { return load(chunk); });
   }
   if (whole < head_dim) {
-    Floats chunks[4];
-    for (int k = 0; k < 4; k++) chunks[k] = load_first(keys + k * head_dim + whole, head_dim - whole);
-    add_products(whole, chunks);
+    const int left = head_dim - whole;
+    add_products(whole, [left](const Element* chunk) __attribute__((always_inline)) { return load_first(chunk, left); });
   }
   for (int q = 0; q < Queries; q++) {
     store_four(scores + q * stride, sums_of(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
@@ -205,13 +204,11 @@ INLINE void add_columns(Weights weights, const Element* values, KeyRange range, 
   const float* weight = weights.data + range.first * weights.key_stride;
   for (int j = range.first; j < range.end; j++, value += head_dim, weight += weights.key_stride) {
     next.prefetch_value(j - range.first, head_dim);
-    Floats chunks[Chunks];
+    Floats factors[Queries];
+    for (int q = 0; q < Queries; q++) factors[q] = all(weight[q * weights.query_stride]);
     for (int c = 0; c < Chunks; c++) {
-      chunks[c] = kIsWhole ? load(value + c * kLanes) : load_first(value, head_dim - column);
-    }
-    for (int q = 0; q < Queries; q++) {
-      const Floats factor = all(weight[q * weights.query_stride]);
-      for (int c = 0; c < Chunks; c++) columns[q][c] = fma(factor, chunks[c], columns[q][c]);
+      const Floats chunk = kIsWhole ? load(value + c * kLanes) : load_first(value, head_dim - column);
+      for (int q = 0; q < Queries; q++) columns[q][c] = fma(factors[q], chunk, columns[q][c]);
     }
   }
   for (int q = 0; q < Queries; q++) {
@@ -222,12 +219,18 @@ INLINE void add_columns(Weights weights, const Element* values, KeyRange range, 
 template <int Queries, class Element>
 INLINE void add_values(Weights weights, const Element* values, KeyRange range, int head_dim, Following<Element> next,
                        float* sums) {
-  constexpr int kRegisters = kLanes == 16 ? 16 : 8, kColumns = Queries > 2 ? kRegisters / 4 : 4;
+  // As many sums as registers hold, and enough to hide an addition's latency.
+  constexpr int kColumns = Queries == 1 ? 8 : Queries == 4 && kLanes == 8 ? 2 : 4;
   if (range.is_empty()) return;
   int column = 0;
   for (; column + kColumns * kLanes <= head_dim; column += kColumns * kLanes) {
     add_columns<Queries, kColumns, true>(weights, values, range, head_dim, column, next, sums);
     next = {};
+  }
+  if (kColumns == 8 && column + 4 * kLanes <= head_dim) {
+    add_columns<Queries, 4, true>(weights, values, range, head_dim, column, next, sums);
+    next = {};
+    column += 4 * kLanes;
   }
   for (; column + kLanes <= head_dim; column += kLanes) {
     add_columns<Queries, 1, true>(weights, values, range, head_dim, column, next, sums);
@@ -266,7 +269,7 @@ INLINE void multiply_values(const AttentionQuery* queries, int number, int block
 template <class Element>
 INLINE void attend_along_head(const QueryGroup& group, const AttentionHead<Element>& head, int block, int head_dim,
                               const Following<Element>& next, float* scores, const GroupState& state) {
-  constexpr int kTile = kLanes == 16 ? 4 : 2;  // queries whose sums for four keys fit the registers
+  constexpr int kTile = kLanes == 16 ? 4 : 3;  // queries whose sums for four keys fit the registers
   const int64_t offset = int64_t(block) * kKeyBlock * head_dim;
   const int dim = padded(head_dim);
   for (int first = 0; first < group.number; first += kTile) {
@@ -475,7 +478,7 @@ class QueryGroups {
       groups[i].queries = head.queries + i * kLanes;
       groups[i].number = smaller(kLanes, head.number - i * kLanes);
       groups[i].scaled = memory;
-      prepare(groups[i]);
+      prepare(groups[i], range.end - range.first);
     }
     scores_ = memory;
     copies_ = scores_ + kKeyBlock * kMostLanes;
@@ -518,13 +521,13 @@ class QueryGroups {
   int number, first_block, end_block;
 
  private:
-  // Scale the queries of a group, and put each in a lane if they are many.
-  INLINE void prepare(QueryGroup& group) const {
-    constexpr int kFewestByLanes = kLanes / 2 + 1;
+  // Scale the queries of a group, and put each in a lane if they and their keys are many.
+  INLINE void prepare(QueryGroup& group, int num_keys) const {
+    constexpr int kFewestByLanes = kLanes / 2 + 1, kFewestKeys = 48;
     const int dim = padded(head_dim_);
     for (int q = 0; q < group.number; q++) scale_query(group.queries[q], head_.scale, head_dim_, group.scaled + q * dim);
     group.transposed = nullptr;
-    if (group.number < kFewestByLanes) return;
+    if (group.number < kFewestByLanes || num_keys < kFewestKeys) return;
     group.transposed = group.scaled + kLanes * dim;
     for (int d = 0; d < head_dim_; d++) {
       for (int q = 0; q < kLanes; q++) group.transposed[d * kLanes + q] = q < group.number ? group.scaled[q * dim + d] : 0;

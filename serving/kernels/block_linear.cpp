@@ -9,13 +9,14 @@
 // of blocks are added in their order, so that a row does not depend on others.
 //
 // Blocks are of 16 inputs, as MatMulNBits has them. Where neighbours have equal scales, as in weights that come from
-// GGUF files, both sides have blocks of 32: half as many scales to read, and twice as fast with AMX. Inputs are
+// GGUF files, both sides have blocks of 32: half as many scales to read, and 1.5 times the speed with AMX. Inputs are
 // rounded a little more coarsely then: errors of log-probabilities grew by an eighth (loadtest/LOG.md).
 #include "block_linear.h"
 
 #include <algorithm>
 
 #include "memory.h"
+#include "product_tasks.h"
 
 namespace {
 
@@ -166,27 +167,20 @@ void BlockQuantizedLinear::compute(const Context& context) const {
   float* const out = context.output(0, shape).data<float>();
   if (rows == 0) return;
   const QuantisedBlocks blocks = quantise_rows(context, x.data<float>(), rows);
-  // A task is some panels by so many rows as stay in a cache with them, and takes some microseconds at least.
-  constexpr int kRowsOfTask = 128, kMostParts = 64;
-  constexpr size_t kTaskBytes = 1 << 16;  // of weights
-  const int64_t chunks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  const size_t bytes = size_t(layer.panels) * layer.blocks * layer.block * kPanel * layer.bits / 8;
-  const int parts = std::min({layer.panels, kMostParts, int(bytes / kTaskBytes) + 1});
-  context.parallel(size_t(chunks) * parts, [&](size_t task) {
-    const int64_t first_row = int64_t(task / parts) * kRowsOfTask;
-    const int part = int(task % parts);
-    const int first = int64_t(part) * layer.panels / parts, last = int64_t(part + 1) * layer.panels / parts;
-    const size_t first_block = size_t(first_row) * layer.blocks;
-    const QuantisedBlocks chunk_blocks{int(std::min<int64_t>(kRowsOfTask, rows - first_row)), blocks.values + first_block * layer.block,
-                                       blocks.scales + first_block, blocks.offsets + first_block};
-    kernels.multiply_blocks(layer, first, last, chunk_blocks, out + size_t(first_row) * layer.outputs);
-  });
+  const size_t weight_bytes = size_t(layer.panels) * layer.blocks * layer.block * kPanel * layer.bits / 8;
+  divide_product(context, rows, layer.panels, weight_bytes,
+                 [&](int first_panel, int last_panel, int64_t first_row, int num_rows) {
+                   const size_t first_block = size_t(first_row) * layer.blocks;
+                   const QuantisedBlocks chunk{num_rows, blocks.values + first_block * layer.block,
+                                               blocks.scales + first_block, blocks.offsets + first_block};
+                   kernels.multiply_blocks(layer, first_panel, last_panel, chunk, out + first_row * layer.outputs);
+                 });
 }
 
 // Quantise the rows into memory of this thread.
 QuantisedBlocks BlockQuantizedLinear::quantise_rows(const Context& context, const float* x, int64_t rows) const {
   const size_t blocks = size_t(rows) * layer.blocks;
-  // Of a group of fewer rows kernels read what lies behind it as if there were all, and drop its products.
+  // The last group may have fewer rows than kernels read: they drop the products of what lies behind it.
   const size_t readable = kGroupRows * kMostBlockInputs;
   uint8_t* const start = scratch(blocks * (layer.block + sizeof(float) + sizeof(int32_t)) + readable);
   auto* const values = reinterpret_cast<int8_t*>(start);

@@ -59,9 +59,6 @@ INSTRUCTION_SETS = {
     "avx512_vnni": InstructionSet("x86_64", "kAvx512Vnni", AVX512, NEEDS_AVX512),
     "avx_vnni": InstructionSet("x86_64", "kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma f16c avx_vnni"),
     "avx2": InstructionSet("x86_64", "kAvx2", AVX2, "avx2 fma f16c"),
-    "neon_i8mm": InstructionSet(
-        "aarch64", "kNeonI8mm", "-march=armv8.2-a+dotprod+i8mm", "asimd asimddp i8mm"
-    ),
     "neon_dotprod": InstructionSet(
         "aarch64", "kNeonDotprod", "-march=armv8.2-a+dotprod", "asimd asimddp"
     ),

@@ -66,31 +66,28 @@ INLINE void apply_epilogue(const PackedLinear& layer, int channel, Integers sum,
   store_first(out + channel, y, left);
 }
 
-constexpr int kVectors = kLanes == 16 ? 4 : 2;  // of a tile's channels, whose sums fit the registers
-constexpr int kTile = kVectors * kLanes;
-
-}  // namespace
-
-#if defined(__ARM_FEATURE_DOTPROD)
-#include "dotprod_kernels.h"
-#endif
-
-namespace {
-
-#if !defined(__ARM_FEATURE_DOTPROD)
-
-constexpr int kInputsAtOnce = 8, kGroupInputs = 4;
-
 INLINE Integers all_of(const uint8_t* four) {
   int32_t bytes;
   std::memcpy(&bytes, four, 4);
   return all_integers(bytes);
 }
 
+constexpr int kVectors = kLanes == 16 ? 4 : 2;  // of a tile's channels, whose sums fit the registers
+constexpr int kTile = kVectors * kLanes;
+
+constexpr int kTwoSteps = 2 * kTile * 4;  // bytes of weights
+
+// Weights that a product fetches into the cache while it computes: `bytes` more from `start` on at each two steps.
+struct Fetch {
+  const int8_t* start;
+  int bytes;
+};
+
 // Multiply `Rows` rows by the channels of a tile. Few rows have two sums each, of even and of odd
-// steps, to hide the latency of the instruction. The first rows fetch the weights that follow into the cache.
-template <int Rows, bool AreFirst>
-void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised, const float* absmaxes, float* out) {
+// steps, to hide the latency of the instruction. MostFetched: bytes of `fetch`, at most.
+template <int Rows, int MostFetched>
+void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised, const float* absmaxes, Fetch fetch,
+                   float* out) {
   constexpr int kSums = Rows <= 2 ? 2 : 1;
   const int channel = tile * kTile;
   const int8_t* weights = layer.weights + size_t(channel) * layer.padded_inputs;
@@ -100,14 +97,12 @@ void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised
     for (int r = 0; r < Rows; r++) sums[kSums - 1][r][v] = no_integers();
     for (int r = 0; r < Rows; r++) sums[0][r][v] = load_integers(layer.offsets + channel + v * kLanes);
   }
-  for (int k = 0; k < layer.padded_inputs / 4; k += kInputsAtOnce / 4) {
+  for (int k = 0; k < layer.padded_inputs / 4; k += 2, fetch.start += fetch.bytes) {
+    for (int line = 0; line < MostFetched; line += 64) __builtin_prefetch(fetch.start + line);
 #pragma GCC unroll 2
-    for (int step = 0; step < kInputsAtOnce / 4; step++) {
+    for (int step = 0; step < 2; step++) {
       Integers columns[kVectors];
-      for (int v = 0; v < kVectors; v++) {
-        columns[v] = load_bytes(weights + v * kLanes * 4);
-        if (AreFirst && v * kLanes % 16 == 0) __builtin_prefetch(weights + 4096 + v * kLanes * 4);  // each line once
-      }
+      for (int v = 0; v < kVectors; v++) columns[v] = load_bytes(weights + v * kLanes * 4);
       weights += kTile * 4;
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; r++) {
@@ -129,22 +124,11 @@ void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised
   }
 }
 
-#endif
-
-using MultiplyTile = void (*)(const PackedLinear&, int, const uint8_t*, const float*, float*);
-#if defined(__ARM_FEATURE_MATMUL_INT8)
-constexpr int kMostRows = 8;  // at once
-template <bool AreFirst>
-constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1, AreFirst>, multiply_tile<2, AreFirst>,
-                                          multiply_tile<3, AreFirst>, multiply_tile<4, AreFirst>,
-                                          multiply_tile<5, AreFirst>, multiply_tile<6, AreFirst>,
-                                          multiply_tile<7, AreFirst>, multiply_tile<8, AreFirst>};
-#else
+using MultiplyTile = void (*)(const PackedLinear&, int, const uint8_t*, const float*, Fetch, float*);
+template <int MostFetched>
+constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1, MostFetched>, multiply_tile<2, MostFetched>,
+                                          multiply_tile<3, MostFetched>, multiply_tile<4, MostFetched>};
 constexpr int kMostRows = 4;  // at once; six need more registers and are slower
-template <bool AreFirst>
-constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1, AreFirst>, multiply_tile<2, AreFirst>,
-                                          multiply_tile<3, AreFirst>, multiply_tile<4, AreFirst>};
-#endif
 
 #if defined(__AMX_INT8__)
 
@@ -217,18 +201,32 @@ void multiply(const PackedLinear& layer, int first_tile, int last_tile, int64_t 
 #define MULTIPLY_ROWS multiply_few_rows
 #else
 #define MULTIPLY_ROWS multiply
-constexpr int kRowsMultiple = 1, kInputsMultiple = kInputsAtOnce;
+constexpr int kRowsMultiple = 1, kInputsMultiple = 8;
 #endif
 
-// A tile's weights stay in the cache while all rows pass, in equal parts of at most kMostRows.
+// A tile's weights stay in the cache while all rows pass, in equal groups of at most kMostRows. The first groups
+// fetch the next tile's weights meanwhile, so that memory and processor work at the same time.
 void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int64_t rows, const uint8_t* quantised,
-              const float* absmaxes, float* outputs) {
+                   const float* absmaxes, float* outputs) {
+  constexpr int64_t kFetchingGroups = 8;
+  const int64_t groups = (rows + kMostRows - 1) / kMostRows, fetching = groups < kFetchingGroups ? groups : kFetchingGroups;
+  const int64_t tile_bytes = int64_t(layer.padded_inputs) * kTile;
   for (int tile = first_tile; tile < last_tile; tile++) {
-    for (int64_t row = 0; row < rows;) {
-      const int64_t parts = (rows - row + kMostRows - 1) / kMostRows, num_rows = (rows - row + parts - 1) / parts;
-      const auto multiply_rows = (row == 0 ? kMultiplyTile<true> : kMultiplyTile<false>)[num_rows - 1];
-      multiply_rows(layer, tile, quantised + size_t(row) * layer.padded_inputs * kValueBytes, absmaxes + row,
-                    outputs + size_t(row) * layer.outputs);
+    const int8_t *const weights = layer.weights + tile * tile_bytes, *const next = weights + tile_bytes;
+    int64_t row = 0;
+    for (int64_t group = 0; group < groups; group++) {
+      const int64_t left = groups - group, num_rows = (rows - row + left - 1) / left;
+      Fetch fetch{weights, 0};
+      const MultiplyTile* multiply_rows = kMultiplyTile<0>;
+      if (group == 0 && (groups == 1 || tile == first_tile)) {
+        fetch = {weights + kAhead, kTwoSteps};
+        multiply_rows = kMultiplyTile<kTwoSteps>;
+      } else if (group < fetching && tile + 1 < last_tile) {
+        fetch = {next + group * tile_bytes / fetching, int(kTwoSteps / fetching)};
+        multiply_rows = kMultiplyTile<kTwoSteps / 2>;
+      }
+      multiply_rows[num_rows - 1](layer, tile, quantised + size_t(row) * layer.padded_inputs * kValueBytes, absmaxes + row,
+                                  fetch, outputs + size_t(row) * layer.outputs);
       row += num_rows;
     }
   }
@@ -241,8 +239,8 @@ constexpr AttentionKernels<Element> kAttention{attend<Element>, attend_to_blocks
 }  // namespace
 
 extern const Kernels KERNELS{
-    KERNELS_NAME,      kSignedValues,    kTile,              kGroupInputs,    kInputsMultiple,  kRowsMultiple,
-    kValueBytes,       quantise,         multiply,           quantise_blocks, multiply_blocks,  quantise_channels,
-    kAttention<float>, kAttention<Half>, kAttention<int8_t>, round_to_halves, rotate,           choose,
-    gru_cell,          gru_reset,        gru_update,         lstm_cell,       ssru_cell,        attend_to_states,
+    KERNELS_NAME,      kSignedValues,    kTile,              kInputsMultiple, kRowsMultiple,    kValueBytes,
+    quantise,          multiply,         quantise_blocks,    multiply_blocks, quantise_channels, kAttention<float>,
+    kAttention<Half>,  kAttention<int8_t>, round_to_halves,  rotate,          choose,           gru_cell,
+    gru_reset,         gru_update,       lstm_cell,          ssru_cell,       attend_to_states,
 };

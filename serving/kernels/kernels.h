@@ -5,13 +5,13 @@
 
 constexpr int kMostHeadDim = 256;
 
-// An int8 linear layer. Weights are packed by tiles of Kernels::tile_channels: for each group of inputs,
-// as many bytes of each of the tile's channels. An instruction multiplies a group by one channel.
+// An int8 linear layer. Weights are packed by tiles of Kernels::tile_channels: for each four inputs,
+// four bytes of each of the tile's channels, so that one instruction multiplies four inputs by one channel.
 struct PackedLinear {
   int inputs = 0, outputs = 0;
   int padded_inputs = 0;              // a multiple of Kernels::inputs_multiple; the padding is zero
   int tiles = 0;
-  const int8_t* weights = nullptr;    // [tiles, padded_inputs / group_inputs, tile_channels, group_inputs]
+  const int8_t* weights = nullptr;    // [tiles, padded_inputs / 4, tile_channels, 4]
   const int32_t* offsets = nullptr;   // what unsigned inputs add to the sums, negated
   const float* scales = nullptr;      // of a channel, times 1/127
   const float* bias = nullptr;
@@ -127,7 +127,6 @@ struct Kernels {
   const char* name;
   bool has_signed_values;  // quantised values are -127..127, otherwise 1..255
   int tile_channels;       // of an int8 linear layer, whose weights are stored together
-  int group_inputs;        // of each channel of a tile that are stored together: 4 or 8
   int inputs_multiple;     // of a row of quantised values and of packed weights
   int rows_multiple;       // quantised rows that must be readable
   int value_bytes;         // of an input: 2 where a row's magnitudes follow its quantised values

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "memory.h"
+#include "product_tasks.h"
 
 namespace {
 
@@ -51,7 +52,6 @@ void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float
   layer.padded_inputs = int(round_up(layer.inputs, kernels.inputs_multiple));
   layer.tiles = (layer.outputs + kernels.tile_channels - 1) / kernels.tile_channels;
   const size_t tile_channels = kernels.tile_channels, channels = layer.tiles * tile_channels;
-  const size_t group = kernels.group_inputs;
   int8_t* const weights = add_zeros<int8_t>(memory, channels * layer.padded_inputs);
   int32_t* const offsets = add_zeros<int32_t>(memory, channels);
   float* const scales = add_zeros<float>(memory, channels);
@@ -59,7 +59,7 @@ void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float
     for (int n = 0; n < layer.outputs; n++) {
       const int8_t value = weight[size_t(k) * layer.outputs + n];
       const size_t tile = n / tile_channels, channel = n % tile_channels;
-      weights[(tile * layer.padded_inputs + k / group * group) * tile_channels + channel * group + k % group] = value;
+      weights[(tile * layer.padded_inputs + k / 4 * 4) * tile_channels + channel * 4 + k % 4] = value;
       if (!kernels.has_signed_values) offsets[n] -= 128 * value;
     }
   }
@@ -85,34 +85,21 @@ void QuantizedLinear::compute(const Context& context) const {
 }
 
 void QuantizedLinear::multiply(const Context& context, const float* x, int64_t rows, float* out) const {
-  // Threads divide the tiles of few rows, whose weights are what takes time; else they divide rows.
-  // Twice the threads that an engine has by default (DEFAULT_THREADS of planning.py): one that starts late holds up an eighth.
-  constexpr int kTasks = 8, kRowsOfTask = 32;
+  constexpr int64_t kQuantisedRows = 8;  // of a task, which takes some microseconds
   const size_t row_bytes = size_t(layer.padded_inputs) * kernels.value_bytes;
-  const auto quantise_rows = [&](int64_t first, int64_t number, uint8_t* quantised, float* absmaxes) {
-    for (int64_t r = 0; r < number; r++) {
-      kernels.quantise(x + (first + r) * layer.inputs, layer.inputs, layer.padded_inputs, quantised + r * row_bytes,
-                       absmaxes + r);
+  const size_t bytes = size_t(round_up(rows, kernels.rows_multiple)) * row_bytes;
+  uint8_t* const quantised = scratch(bytes + rows * sizeof(float));
+  auto* const absmaxes = reinterpret_cast<float*>(quantised + bytes);
+  context.parallel(size_t(rows + kQuantisedRows - 1) / kQuantisedRows, [&](size_t task) {
+    const int64_t first = int64_t(task) * kQuantisedRows, last = std::min(rows, first + kQuantisedRows);
+    for (int64_t row = first; row < last; row++) {
+      kernels.quantise(x + row * layer.inputs, layer.inputs, layer.padded_inputs, quantised + row * row_bytes,
+                       absmaxes + row);
     }
-  };
-  const auto bytes_of = [&](int64_t number) { return size_t(round_up(number, kernels.rows_multiple)) * row_bytes; };
-  if (rows < 2 * kRowsOfTask) {
-    uint8_t* quantised = scratch(bytes_of(rows) + rows * sizeof(float));
-    auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(rows));
-    quantise_rows(0, rows, quantised, absmaxes);
-    const int tasks = std::min(layer.tiles, kTasks);
-    context.parallel(size_t(tasks), [&](size_t task) {
-      const int first = int(task) * layer.tiles / tasks, last = int(task + 1) * layer.tiles / tasks;
-      kernels.multiply(layer, first, last, rows, quantised, absmaxes, out);
-    });
-    return;
-  }
-  const int64_t tasks = (rows + kRowsOfTask - 1) / kRowsOfTask;
-  context.parallel(size_t(tasks), [&](size_t task) {
-    const int64_t first = int64_t(task) * rows / tasks, number = int64_t(task + 1) * rows / tasks - first;
-    uint8_t* quantised = scratch(bytes_of(number) + number * sizeof(float));
-    auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(number));
-    quantise_rows(first, number, quantised, absmaxes);
-    kernels.multiply(layer, 0, layer.tiles, number, quantised, absmaxes, out + first * layer.outputs);
+  });
+  const size_t weight_bytes = size_t(layer.padded_inputs) * layer.tiles * kernels.tile_channels;
+  divide_product(context, rows, layer.tiles, weight_bytes, [&](int first_tile, int last_tile, int64_t first_row, int num_rows) {
+    kernels.multiply(layer, first_tile, last_tile, num_rows, quantised + first_row * row_bytes, absmaxes + first_row,
+                     out + first_row * layer.outputs);
   });
 }

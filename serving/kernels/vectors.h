@@ -14,8 +14,14 @@
 
 namespace {
 
-// max_magnitude(a, b) is the greater of a, which is not negative, and the magnitude of b; it compares
-// their bits, so that NaN is the greatest and infinity comes next. max_magnitude_of(v) does so over v.
+INLINE float float_of(int32_t bits) {
+  float number;
+  std::memcpy(&number, &bits, sizeof(number));
+  return number;
+}
+
+// max_magnitude(a, b) of each instruction set is the greater of a, which is not negative, and the magnitude of b. It
+// compares their bits, so that NaN is the greatest and infinity comes next. max_magnitude_of(v) does so over v.
 
 // Return a scale that is NaN in place of infinity: the quantised values of a row with infinity or NaN
 // say nothing, and its outputs have to.
@@ -37,12 +43,6 @@ using FourFloats = __m128;
 
 INLINE void store_four(float* p, FourFloats v) { _mm_storeu_ps(p, v); }
 INLINE float first_of(FourFloats v) { return _mm_cvtss_f32(v); }
-
-INLINE float float_of(int32_t bits) {
-  float number;
-  std::memcpy(&number, &bits, sizeof(number));
-  return number;
-}
 
 #if defined(__AVX512VNNI__)
 

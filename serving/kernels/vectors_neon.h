@@ -92,14 +92,6 @@ INLINE float sum_of(Floats v) {  // by halves
   return vpadds_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)));
 }
 INLINE int32_t sum_of(Integers v) { return vaddvq_s32(vaddq_s32(v.low, v.high)); }
-INLINE float max_of(Floats v) {
-  const auto greater = [](float a, float b) { return a > b ? a : b; };
-  const Floats four = max({v.low, v.low}, {v.high, v.high});
-  const float32x4_t lanes = four.low;
-  return greater(greater(vgetq_lane_f32(lanes, 0), vgetq_lane_f32(lanes, 2)),
-                 greater(vgetq_lane_f32(lanes, 1), vgetq_lane_f32(lanes, 3)));
-}
-
 INLINE Floats max_magnitude(Floats a, Floats b) {
   const auto greater = [](float32x4_t x, float32x4_t y) {
     return vreinterpretq_f32_s32(vmaxq_s32(vreinterpretq_s32_f32(x), vreinterpretq_s32_f32(vabsq_f32(y))));
@@ -107,8 +99,14 @@ INLINE Floats max_magnitude(Floats a, Floats b) {
   return {greater(a.low, b.low), greater(a.high, b.high)};
 }
 INLINE float max_magnitude_of(Floats v) {
-  const int32x4_t low = vreinterpretq_s32_f32(v.low), high = vreinterpretq_s32_f32(v.high);
-  return vget_lane_f32(vreinterpret_f32_s32(vdup_n_s32(vmaxvq_s32(vmaxq_s32(low, high)))), 0);
+  return float_of(vmaxvq_s32(vmaxq_s32(vreinterpretq_s32_f32(v.low), vreinterpretq_s32_f32(v.high))));
+}
+INLINE float max_of(Floats v) {
+  const auto greater = [](float a, float b) { return a > b ? a : b; };
+  const Floats four = max({v.low, v.low}, {v.high, v.high});
+  const float32x4_t lanes = four.low;
+  return greater(greater(vgetq_lane_f32(lanes, 0), vgetq_lane_f32(lanes, 2)),
+                 greater(vgetq_lane_f32(lanes, 1), vgetq_lane_f32(lanes, 3)));
 }
 
 // The sums of the lanes of four vectors. kFolds: the distances of lanes that are added, one after the other.

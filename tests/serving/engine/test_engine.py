@@ -1,6 +1,7 @@
 """The engine over a scripted model: what is said, who ends how, and that every slot comes back."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from serving.engine.decoding.scores import Scores
 from serving.engine.engine import Engine
 from serving.engine.generation import Generation
 from serving.errors import EngineError, Overloaded, RequestError
-from serving.requests.parameters import SamplingParams
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import (
     AbortedEvent,
     FailedEvent,
@@ -192,6 +193,35 @@ def test_a_failing_step_fails_the_batch_and_the_engine_lives_on() -> None:
     script.poisoned_tokens.clear()
     request = GenerationRequest("after", (3, 4))
     assert run_alone(engine, request).token_ids == naive(request)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sampling": SamplingParams(temperature=0.7, seed=1)},
+        {"sampling": SamplingParams(temperature=0.7, seed=1, top_p=0.9)},
+        {"processors": ProcessorParams(repetition_penalty=1.3)},
+        {"beam": BeamParams(num_beams=3)},
+    ],
+    ids=["greedy", "sampled", "top_p", "penalty", "beams"],
+)
+def test_scores_that_are_not_numbers_fail_their_request_only(options: dict[str, Any]) -> None:
+    prompts = {"good": (5, 6, 7), "bad": (5, 6, 49), "other": (8, 9), "worse": (49,)}
+    requests = [GenerationRequest(name, None, ids, **options) for name, ids in prompts.items()]
+    script = Script(possible=tuple(range(49)))
+    expected = run_all(toy_engine(script, has_encoder=False), requests)
+    script.tokens_without_scores.add(49)
+    engine = toy_engine(script, has_encoder=False)
+    stories = run_all(engine, requests)
+    for name in ("good", "other"):
+        assert stories[name].token_ids == expected[name].token_ids
+        assert isinstance(stories[name].final, FinishedEvent)
+    for name in ("bad", "worse"):
+        failure = stories[name].final
+        assert isinstance(failure, FailedEvent) and not stories[name].streamed
+        assert str(failure.error) == "the model's scores are not numbers (NaN)"
+    assert engine.stats().num_rows == 0
 
 
 def test_the_queue_is_bounded() -> None:

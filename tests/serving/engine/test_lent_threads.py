@@ -99,6 +99,8 @@ async def test_engines_that_work_at_once_have_their_own_threads_until_one_is_alo
                 time.sleep(0.001)
         elif 2 <= num_begun[number] <= 6:
             meeting.wait(30)
+        else:
+            time.sleep(0.02)  # longer than the other engine needs to end its turn
 
     engines = TwoEngines(meet)
     turns = engines.turns
@@ -114,7 +116,7 @@ async def test_engines_that_work_at_once_have_their_own_threads_until_one_is_alo
     assert [len(numbers) for numbers in steps] == [6, 20]
     assert sorted(numbers[0] for numbers in steps) == [1, 2]
     assert [numbers[1:6] for numbers in steps] == [[1] * 5, [1] * 5]
-    assert steps[1][-10:] == [2] * 10
+    assert steps[1][-5:] == [2] * 5
 
 
 async def test_nothing_is_lent_while_another_model_has_a_turn() -> None:

@@ -81,12 +81,15 @@ def toy_graphs(script: "Script | None" = None, has_encoder: bool = True) -> Grap
 class Script:
     """Which runs fail: those that read one of these tokens. Counts what was run.
 
+    tokens_without_scores: a row that has read one has scores that are NaN.
+
     possible: the tokens that are scored, where the graph is not told; by default all.
     """
 
     possible: tuple[int, ...] = tuple(range(VOCAB_SIZE))
     poisoned_sources: set[int] = field(default_factory=set)
     poisoned_tokens: set[int] = field(default_factory=set)
+    tokens_without_scores: set[int] = field(default_factory=set)
     encode_shapes: list[tuple[int, ...]] = field(default_factory=list)
     step_shapes: list[tuple[int, ...]] = field(default_factory=list)
     step_totals: list[list[int]] = field(default_factory=list)
@@ -144,6 +147,8 @@ def _step(script: Script, inputs: dict[str, Array], outputs: dict[str, Array]) -
     for row in range(len(inputs["ids"])):
         past, total = int(inputs["past_lengths"][row]), int(inputs["total_lengths"][row])
         hidden = inputs["hidden"][row].copy()
+        if script.tokens_without_scores & set(inputs["ids"][row].tolist()):
+            hidden[:] = np.nan
         for position, token in zip(range(past, total), inputs["ids"][row], strict=True):
             outputs["history.next"][row, :, position] = token % 11
             hidden = (3 * hidden + token) % 19
@@ -167,6 +172,8 @@ def _step(script: Script, inputs: dict[str, Array], outputs: dict[str, Array]) -
         else:
             logp = np.full(VOCAB_SIZE, -np.inf, np.float32)
             logp[[*script.possible]] = log_softmax(float(key), np.array(script.possible))
+            if np.isnan(key):
+                logp[:] = np.nan
             _write_scores(row, logp, np.arange(VOCAB_SIZE), outputs)
 
 

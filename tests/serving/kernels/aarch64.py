@@ -59,7 +59,7 @@ CPU part\t: 0xd0c
 CPU revision\t: 1
 
 """
-FEATURES = {"max": "asimddp i8mm", "neoverse-n1": "asimddp", "cortex-a72": ""}  # by qemu's CPU
+FEATURES = {"max": "asimddp i8mm", "cortex-a72": ""}  # by qemu's CPU
 
 
 class Unavailable(Exception):

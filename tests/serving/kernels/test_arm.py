@@ -26,7 +26,7 @@ RUN_TESTS = (
     "options = ['-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '--timeout=3000']\n"
     "sys.exit(pytest.main([*options, *sys.argv[2:]]))\n"
 )
-CPUS = {"max": "neon_i8mm", "neoverse-n1": "neon_dotprod", "cortex-a72": "neon"}  # of qemu
+CPUS = {"max": "neon_dotprod", "cortex-a72": "neon"}  # of qemu
 
 
 @pytest.fixture(scope="session")

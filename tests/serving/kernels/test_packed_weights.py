@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 
-from export.graph.block_levels import eight_bits, four_bits, pack_blocks
 from export.graph.functions import BLOCK_QUANTIZED_LINEAR, QUANTIZED_LINEAR
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.session import open_session
@@ -21,6 +20,7 @@ pytestmark = pytest.mark.skipif(
     native_kernels().path is None, reason=f"native kernels: {native_kernels().description}"
 )
 
+BLOCK = 16  # inputs that share a scale
 INPUTS, OUTPUTS = 2048, 8192  # packed weights of 16 MiB
 
 
@@ -40,13 +40,11 @@ def write_layer(folder: Path, bits: int, seed: int = 0) -> Path:
         }
         data = model_of(QUANTIZED_LINEAR, *ports, weights)
     else:
-        weight = random.standard_normal((OUTPUTS, INPUTS), np.float32)
-        if bits == 4:
-            levels, scale = four_bits([weight])[:2]
-            levels = pack_blocks(levels)
-        else:
-            levels, scale = eight_bits([weight])
-        weights = {"levels": levels, "scale": scale}
+        blocks = INPUTS // BLOCK
+        weights = {
+            "levels": random.integers(0, 256, (OUTPUTS, blocks, BLOCK * abs(bits) // 8), np.uint8),
+            "scale": random.random((OUTPUTS, blocks), np.float32),
+        }
         attributes = {"N": OUTPUTS, "K": INPUTS, "bits": abs(bits)}
         data = model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, **attributes)
     path = folder / f"{bits}-{seed}.onnx"
