@@ -158,7 +158,7 @@ class Engine:
 
     def _decode(self) -> None:
         scores = self._run()
-        failed = self._generations_without_scores(scores)
+        failed = self._failed_generations(scores)
         decision = self._search.decide(scores)
         self._rows.apply(decision)
         self._report(decision, failed)
@@ -200,7 +200,7 @@ class Engine:
         self.step_stats.add_seconds("decode", started)
         return scores
 
-    def _generations_without_scores(self, scores: Scores) -> list[Generation]:
+    def _failed_generations(self, scores: Scores) -> list[Generation]:
         """Return the generations that have a row whose best score is NaN: NaN or infinity in its
         activations. Other rows do not depend on it.
         """
