@@ -119,8 +119,6 @@ class WorkerGroup(_Config):
         sooner, fewer delay other requests' tokens less.
     prefix_cache_mib, encoder_cache_mib: memory per model, on its device, for states of prompts and
         sources that may be repeated; 0 is off.
-    speculation: whether language models on the CPU draft tokens from earlier text and verify
-        several at once, where that saves time.
     max_waiting: requests to one model without a slot; more get 429.
     max_wait_seconds: longest estimated queueing time before a 429. A request that takes longer by
         itself may wait as long as it takes.
@@ -150,7 +148,6 @@ class WorkerGroup(_Config):
     max_step_tokens: Count = 256
     prefix_cache_mib: Annotated[int, Field(ge=0)] = 256
     encoder_cache_mib: Annotated[int, Field(ge=0)] = 64
-    speculation: bool = False
     max_waiting: Count = 2048
     max_wait_seconds: Seconds = 2.0
     timeout_seconds: Seconds = 300.0

@@ -17,7 +17,6 @@ from export.graph.matrix import Matrix
 from export.graph.model import TARGETS, ExportedModel
 from export.graph.writer import Array, GraphWriter, Value
 from serving.bundle.manifest import (
-    BATCH,
     EDITS,
     LOGITS,
     LOGP,
@@ -42,14 +41,11 @@ ALMOST_ONE = 1 - 1e-12  # of a total: rounding finds no token behind the last on
 class Columns:
     """The meaning of the columns of logits: the vocabulary, then up to `width` tokens that never
     occur; or candidates, whose ids `token_ids` computes.
-
-    rows: the name of the other axis.
     """
 
     vocab_size: int
     width: int | str
     token_ids: Callable[[Value], Value] | None = None
-    rows: str = BATCH
 
     @property
     def window(self) -> int:
@@ -84,12 +80,11 @@ def _write(
 ) -> None:
     normaliser, top_logp, places = best
     top_ids = columns.token_ids(places) if columns.token_ids else places
-    rows = columns.rows
     for name, value in scores.items():
-        graph.output(name, value, "float32", (columns.width,), rows=rows)
-    graph.output("log_normaliser", normaliser, "float32", (), rows=rows)
-    graph.output("top_logp", top_logp, "float32", (columns.window,), rows=rows)
-    graph.output("top_ids", top_ids, "int64", (columns.window,), rows=rows)
+        graph.output(name, value, "float32", (columns.width,))
+    graph.output("log_normaliser", normaliser, "float32", ())
+    graph.output("top_logp", top_logp, "float32", (columns.window,))
+    graph.output("top_ids", top_ids, "int64", (columns.window,))
 
 
 def filled_up(weight: Matrix, bias: Array | None) -> tuple[Matrix, Array | None]:

@@ -231,12 +231,10 @@ class GraphWriter:
         self._graph.inputs.append(value.bare)
         return value
 
-    def output(
-        self, name: str, value: Value, dtype: str, shape: Shape, *, rows: str = BATCH
-    ) -> None:
+    def output(self, name: str, value: Value, dtype: str, shape: Shape) -> None:
         """Declare an output; the axis of the rows in front is implied."""
         assert value.dtype == dtype, f"{name} is {value.dtype}, not {dtype}"
-        spec = TensorSpec(name, dtype, (rows, *shape))
+        spec = TensorSpec(name, dtype, (BATCH, *shape))
         self._outputs.append(spec)
         value.bare.name, value.bare.type = name, _tensor(dtype)
         value.bare.shape = ir.Shape(spec.shape)

@@ -19,7 +19,7 @@ from export.graph.quantise import ChannelScales, RowQuantiser
 from export.graph.writer import Array, GraphWriter, Value
 from models.configs.transformer import GateLimits
 from models.layers.equations import apply_gate
-from serving.bundle.manifest import BATCH, Precision, StateKind, StateSpec
+from serving.bundle.manifest import Precision, StateKind, StateSpec
 
 ALIGNED = 4  # numbers from one aligned address to the next
 
@@ -289,14 +289,13 @@ class Layers:
         vocab_size: int,
         width: int | str | None = None,
         token_ids: Callable[[Value], Value] | None = None,
-        rows: str = BATCH,
     ) -> None:
-        """Write the step graph's outputs: log-probabilities [rows, vocab] and the best of them.
+        """Write the step graph's outputs: log-probabilities [batch, vocab] and the best of them.
 
         width: the axis of ``logits`` if it is not the vocabulary. ``token_ids`` then returns the
         tokens of its columns; without that, columns beyond the vocabulary are -inf.
         """
-        columns = Columns(vocab_size, width or vocab_size, token_ids, rows)
+        columns = Columns(vocab_size, width or vocab_size, token_ids)
         write = choose_on_device if self.target.is_cuda else choose
         write(self.graph, logits.cast("float32"), columns)
 

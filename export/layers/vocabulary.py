@@ -18,7 +18,7 @@ from export.graph.writer import Array, Value
 from export.layers.basic import Layers
 from models.configs.base import HasWords, LanguageModelConfig, TranslationModelConfig
 from models.configs.recurrent import RecurrentConfig, RecurrentLanguageModelConfig
-from serving.bundle.manifest import BATCH, CANDIDATES, UNION
+from serving.bundle.manifest import CANDIDATES, UNION
 
 
 class VocabularyGraph:
@@ -62,8 +62,8 @@ class VocabularyGraph:
         """
         self._layers.observe(readout, self._table("output"), self._readout_dim)
 
-    def choose(self, readout: Value, cap: float | None = None, rows: str = BATCH) -> None:
-        """Write the step graph's outputs, given readouts [rows, readout_dim]. cap: logits are
+    def choose(self, readout: Value, cap: float | None = None) -> None:
+        """Write the step graph's outputs, given readouts [batch, readout_dim]. cap: logits are
         limited smoothly to -cap..cap (Gemma Team 2024, 2).
         """
         config, layers, size = self._config, self._layers, self._config.vocab_size
@@ -79,7 +79,7 @@ class VocabularyGraph:
         logits = layers.score(readout, name, weight, bias, channels)
         if cap is not None:
             logits = (logits / cap).tanh() * cap
-        layers.choose(logits, size, weight.shape[0], rows=rows)
+        layers.choose(logits, size, weight.shape[0])
 
     def _embed(self, ids: Value, untied: str, num_words: int) -> Value:
         name = self._table(untied)

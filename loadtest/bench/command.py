@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MIN_REQUESTS = 32
 DEFAULT_BATCHES = (1, 8, 32)
-COMPARED = ("beam", "sampling", "graph", "mix", "cancel", "prefix", "drafts")
+COMPARED = ("beam", "sampling", "graph", "mix", "cancel", "prefix")
 OF_ONE_SIZE = ("cancel", "prefix")
 COMPARED_BEAMS = 4
 COMPARED_TEMPERATURE = 0.8
@@ -94,7 +94,6 @@ def bench(
       mix       speed of all three in one batch over each alone (24 rows)
       cancel    steps until the rows of a cancelled request serve another
       prefix    time to first token of a long prompt seen before over an unseen one
-      drafts    tokens/s with drafts over without (batch 1); --input says of what prompts
     """
     given = given_options(options)
     _check(compare, batch, requests, engines, device, given)

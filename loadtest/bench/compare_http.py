@@ -94,7 +94,8 @@ class Completion:
 
 async def complete(session: aiohttp.ClientSession, url: str, body: Body) -> Completion:
     """Stream a completion. Raises ClickException if it has not as many tokens as were asked for."""
-    started, first_seconds, usage = time.perf_counter(), None, {}
+    started, first_seconds = time.perf_counter(), None
+    usage: dict[str, Any] = {}
     async with session.post(url, json=body) as response:
         response.raise_for_status()
         async for line in response.content:

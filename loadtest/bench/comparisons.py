@@ -18,8 +18,6 @@ from loadtest.bench.closed_loop import (
     STEPS,
     Clock,
     Share,
-    Stopwatch,
-    drive_side_by_side,
     end,
     run_closed_loop,
     seconds_of_steps,
@@ -237,29 +235,6 @@ def compare_prefix(workload: BenchWorkload, options: ComparisonOptions) -> Compa
     return _compare(says, 1, repeat, options)
 
 
-def compare_drafts(workload: BenchWorkload, options: ComparisonOptions) -> Comparison:
-    """Compare the time of the same requests without and with speculative decoding; count the runs
-    for each token.
-    """
-    if not workload.parts.bundle.manifest.num_verified:
-        raise click.UsageError("drafts: needs a bundle with a graph verify; export it again")
-    batch = options.batch or 1
-    plain, drafting = workload.engine(batch), workload.drafting_engine(batch)
-
-    def run(engine: Engine) -> tuple[float, float]:
-        requests = list(islice(workload.requests(), max(SENTENCES_EACH, 2 * batch)))
-        watch, started = Stopwatch(engine), options.clock()
-        drive_side_by_side([watch], requests, batch)
-        return options.clock() - started, sum(watch.rows) / watch.num_tokens
-
-    def repeat() -> Raw:
-        (without, _), (with_drafts, runs) = run(plain), run(drafting)
-        raw = {"plain_seconds": without, "drafting_seconds": with_drafts}
-        return {**raw, "runs_per_token": runs, "value": without / with_drafts}
-
-    return _compare(f"tokens/s, with drafts over without, batch {batch}", batch, repeat, options)
-
-
 def _random_prompts(workload: BenchWorkload, length: int) -> Iterator[GenerationRequest]:
     """Yield tokens of the workload's texts in any order: no two prompts begin alike for long."""
     draw = random.Random(0)
@@ -293,7 +268,6 @@ COMPARISONS: dict[str, Callable[[BenchWorkload, ComparisonOptions], Comparison]]
     "mix": compare_mix,
     "cancel": compare_cancel,
     "prefix": compare_prefix,
-    "drafts": compare_drafts,
 }
 
 

@@ -56,9 +56,7 @@ class BenchWorkload:
     texts: tuple[str, ...]
     decoding: Decoding
 
-    def config(
-        self, slots: int, prefix_cache_bytes: int = 0, speculation: bool = False
-    ) -> EngineConfig:
+    def config(self, slots: int, prefix_cache_bytes: int = 0) -> EngineConfig:
         """Return the configuration of the engine. Caches are off, because the benchmark repeats its
         texts.
         """
@@ -68,7 +66,6 @@ class BenchWorkload:
             self.device,
             prefix_cache_bytes=prefix_cache_bytes,
             encoder_cache_bytes=0,
-            speculation=speculation,
         )
 
     def engine(
@@ -77,10 +74,6 @@ class BenchWorkload:
         engine = self.parts.engine(self.config(slots, prefix_cache_bytes), graphs)
         engine.warm_up()
         return engine
-
-    def drafting_engine(self, slots: int) -> Engine:
-        """Make one whose rows may take several tokens of a run."""
-        return self.parts.engine(self.config(slots, speculation=True))
 
     def engines(self, slots: int, count: int) -> list[Engine]:
         """Make engines that share their graphs."""

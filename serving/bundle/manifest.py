@@ -33,8 +33,6 @@ MAX_TOP_K = 1024  # the largest top_k of this graph
 STEP_ATTENTION = "step_attention"  # the step graph with attention weights as further outputs
 ENCODE_ATTENTION = "encode_attention"  # the encode graph with attention weights
 ATTENDED = "attended"  # input and axis: number of target positions to return weights for
-VERIFY = "verify"  # the graph that scores several next tokens of a row at once
-POSITIONS = "positions"  # axis of its scores: several tokens of each row, row by row
 
 Shape = tuple[int | str, ...]
 
@@ -335,13 +333,6 @@ class Manifest:
         graph, name = ATTENTION_OUTPUTS[kind]
         outputs = self.graphs[graph].outputs if graph in self.graphs else ()
         return next((spec for spec in outputs if spec.name == name), None)
-
-    @property
-    def num_verified(self) -> int:
-        """Return how many tokens of a row the graph ``verify`` takes; 0 without that graph."""
-        if VERIFY not in self.graphs:
-            return 0
-        return next(int(spec.shape[1]) for spec in self.graphs[VERIFY].inputs if spec.name == "ids")
 
     @property
     def scores(self) -> TensorSpec:

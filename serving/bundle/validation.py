@@ -4,7 +4,6 @@ Each check yields its problems as lines; none raises.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import inf
 from pathlib import PurePath
 
@@ -19,7 +18,6 @@ from serving.bundle.manifest import (
     LOGITS,
     LOGP,
     PIXELS,
-    POSITIONS,
     SELECT,
     SHORTLIST_FILE,
     SOURCE,
@@ -29,7 +27,6 @@ from serving.bundle.manifest import (
     TOP_IDS,
     TOP_LOGP,
     UNION,
-    VERIFY,
     WANTS_LOGP,
     AttentionKind,
     GraphSpec,
@@ -88,7 +85,6 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     yield from _output_problems(manifest)
     yield from attention_problems(manifest)
     yield from _select_problems(manifest)
-    yield from _verify_problems(manifest)
 
 
 def _general_problems(manifest: Manifest) -> Iterator[str]:
@@ -249,34 +245,6 @@ def _select_problems(manifest: Manifest) -> Iterator[str]:
     for end, tensors, expected in (("in", graph.inputs, inputs), ("out", graph.outputs, outputs)):
         for name in sorted({tensor.name for tensor in {*tensors} ^ expected}):
             yield f"graphs.{SELECT}.{end}puts: {name} is missing, not known or not as expected"
-
-
-def _verify_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that the verify graph has the inputs and outputs of the step graph.
-
-    All states must be append states, because only these can drop the tokens that were rejected.
-    """
-    graph, step = manifest.graphs.get(VERIFY), manifest.graphs.get("step")
-    if graph is None or step is None:
-        return
-    for state in manifest.states:
-        if state.kind is not StateKind.APPEND:
-            yield f"graphs.{VERIFY}: {state.name} cannot be taken back, it is no append state"
-    match next((tensor.shape for tensor in graph.inputs if tensor.name == "ids"), ()):
-        case "batch", int(count) if count > 1:
-            pass
-        case shape:
-            description = f"{list(shape)}, expected [batch, 2 or more]"
-            yield f"graphs.{VERIFY}.inputs: ids has shape {description}"
-    inputs = {*step.inputs, TensorSpec(WANTS_LOGP, "bool", ())}
-    for tensor in graph.inputs:
-        if tensor.name != "ids" and tensor not in inputs:
-            yield f"graphs.{VERIFY}.inputs: {tensor.name} is not one of graphs.step"
-    for tensor in step.outputs:
-        is_state = tensor.name not in (*STEP_OUTPUTS, LOGITS, LOGP)
-        expected = tensor if is_state else replace(tensor, shape=(POSITIONS, *tensor.shape[1:]))
-        if expected not in graph.outputs:
-            yield f"graphs.{VERIFY}.outputs: {tensor.name} is missing or not as expected"
 
 
 def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:

@@ -294,7 +294,6 @@ def engine_config_of_group(group: WorkerGroup, threads: int) -> EngineConfig:
         max_step_tokens=group.max_step_tokens,
         prefix_cache_bytes=group.prefix_cache_mib * 2**20,
         encoder_cache_bytes=group.encoder_cache_mib * 2**20,
-        speculation=group.speculation,
     )
 
 

@@ -29,8 +29,6 @@ class EngineConfig:
         more time, 128 and more took 4 % less. Only whole chunks of a prompt are cached.
     prefix_cache_bytes, encoder_cache_bytes: maximum size of the cached states of prompts and of
         sources; 0 turns the cache off.
-    speculation: whether rows may take several drafted tokens in one run, if measurements during
-        decoding show that it saves time. The output has the same bytes.
     device_share: fraction of the device's memory for this engine. The number of slots is reduced to
         what fits. Not used on the CPU.
     """
@@ -47,7 +45,6 @@ class EngineConfig:
     prefill_chunk: int = 64
     prefix_cache_bytes: int = 256 * 2**20
     encoder_cache_bytes: int = 64 * 2**20
-    speculation: bool = False
 
     def __post_init__(self) -> None:
         for name in (

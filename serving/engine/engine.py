@@ -18,10 +18,9 @@ from serving.engine.config import EngineConfig
 from serving.engine.cuda.device_runner import make_runner
 from serving.engine.decoding.scores import Scores
 from serving.engine.decoding.search import Search
-from serving.engine.decoding.speculative_decoding import Speculation
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch, Decision, Rows
-from serving.engine.runtime.graph import Graph, Graphs
+from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.model_runner import LOGP_ONLY, TOP_ONLY
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import PromptAdmission, SharedParts, SourceAdmission
@@ -68,8 +67,6 @@ class Engine:
         self._search = Search(manifest, self._batch, excluded_ids)
         self._runner = make_runner(manifest, graphs, self._batch, config, self._search)
         row_observers = [*self._search.row_observers, *self._runner.row_observers]
-        self._speculation = self._make_speculation(graphs.verify) if config.speculation else None
-        row_observers += self._speculation.row_observers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, row_observers)
         admission = PromptAdmission if self._runner.can_prefill else SourceAdmission
         self._admission = admission(
@@ -82,15 +79,6 @@ class Engine:
             self._queue.fail,
         )
         self._row_bytes = row_bytes(manifest.states)
-
-    def _make_speculation(self, graph: Graph | None) -> Speculation | None:
-        if graph is None:
-            logger.info(
-                "%s drafts nothing: it has no graph to verify drafts by", self.manifest.name
-            )
-            return None
-        states = self._runner.states
-        return Speculation(self.manifest, graph, self._batch, states, self.config)
 
     def warm_up(self) -> None:
         """Allocate device memory and record CUDA graphs; call it on the engine's thread before the
@@ -131,9 +119,7 @@ class Engine:
         self._queue.cancel_all()
 
     def step(self) -> list[Event]:
-        """Admit waiting requests, decode one token for every row (several where drafted tokens were
-        accepted), and return the events.
-        """
+        """Admit waiting requests, decode one token for every row, and return the events."""
         self.step_stats = StepStats()
         self.step_stats.num_expired = self._queue.expire(time.perf_counter())
         if not self._batch.num_rows:
@@ -143,10 +129,7 @@ class Engine:
         if self._batch.num_rows:
             self._batch.num_steps += 1
             try:
-                if self._speculation is None:
-                    self._decode()
-                else:
-                    self._speculate(self._speculation)
+                self._decode()
             except Exception as error:
                 self._fail_batch(error)
         return self._queue.take_events()
@@ -167,27 +150,10 @@ class Engine:
                 self._rows.remove_all(generation)
             self._queue.fail(failed, EngineError("the model's scores are not numbers (NaN)"))
 
-    def _speculate(self, speculation: Speculation) -> None:
-        """Decode one step, then apply the other scored tokens as long as they equal the drafted
-        ones.
-        """
-        started, num_rows = time.perf_counter(), self._batch.num_rows
-        self._decode()
-        while speculation.has_more_scores():
-            self._decode()
-        speculation.record_step(num_rows, time.perf_counter() - started)
-        if self.step_stats.num_drafted_tokens:
-            self.step_stats.num_accepted_tokens = speculation.num_hits
-
     def _run(self) -> Scores:
         """Return the scores of the next tokens. If possible, launch the next run before the host
         reads the last one.
         """
-        if self._speculation is not None:
-            if self._speculation.is_verifying:
-                return self._speculation.scores()
-            if self._speculation.is_worthwhile():
-                return self._verify(self._speculation)
         started, runner = time.perf_counter(), self._runner
         if not runner.has_launched:
             self._launch()
@@ -207,7 +173,7 @@ class Engine:
         is_nan = np.isnan(scores.top_logp[:, 0])
         if not is_nan.any():
             return []
-        rows = np.flatnonzero(is_nan & scores.is_next).tolist()
+        rows = np.flatnonzero(is_nan).tolist()
         return list(dict.fromkeys(self._batch.generations[row] for row in rows))
 
     def _launch(self) -> None:
@@ -216,15 +182,6 @@ class Engine:
         if self._batch.needs_attention[:num_rows].any():
             outputs = needed_outputs(self._batch, needs_logp)
         self._runner.launch(num_rows, outputs)
-
-    def _verify(self, speculation: Speculation) -> Scores:
-        """Score several drafted tokens of each row in one run."""
-        started = time.perf_counter()
-        self.step_stats.num_drafted_tokens = speculation.launch(self._search.needs_logp)
-        scores = speculation.scores()
-        self.step_stats.num_rows = scores.num_rows
-        self.step_stats.add_seconds("decode", started)
-        return scores
 
     def _report(self, decision: Decision, failed: list[Generation]) -> None:
         """Queue the events and endings of a step, but for those of generations that have failed."""
@@ -242,7 +199,5 @@ class Engine:
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
         self._runner.abandon()
-        if self._speculation is not None:
-            self._speculation.abandon()
         self._rows.clear()
         self._queue.fail(generations, error)

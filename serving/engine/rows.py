@@ -50,7 +50,6 @@ class Decision:
 
     token_ids: i64 [rows], the next token of each row, in the order of rows after the copies.
     is_forced: bool [rows], whether the token was given in advance.
-    is_next: bool [rows], whether the row takes a token; other rows do not change.
     copies: in the order in which new rows are numbered.
     reported_rows: rows without a search over several rows whose token is reported, in order.
     alignments: of reported tokens, by row.
@@ -62,7 +61,6 @@ class Decision:
 
     token_ids: Array
     is_forced: Array
-    is_next: Array
     copies: list[RowCopy] = field(default_factory=list)
     reported_rows: list[int] = field(default_factory=list)
     alignments: dict[int, AttentionWeights] = field(default_factory=dict)
@@ -98,8 +96,7 @@ class Batch:
     num_forced: number of a row's next tokens that are given in advance.
     num_generated: number of its tokens that were generated.
     max_generated: maximum number of generated tokens.
-    num_ahead: number of tokens that the graph has run for each row but the row may not have taken
-        yet.
+    num_ahead: number of tokens that the graph has run for each row but the row has not taken yet.
     num_steps: number of runs whose tokens rows have taken.
     ends_loops: whether the row ends when its tokens loop.
     """
@@ -201,17 +198,15 @@ class Batch:
         self.ids[free] = self.past_lengths[free] = 0
         self.total_lengths[free] = self.source_lengths[free] = 1
 
-    def advance(self, token_ids: Array, is_next: Array) -> None:
-        """Append a token to the rows where `is_next`, bool [rows], and count down their given
-        tokens.
-        """
+    def advance(self, token_ids: Array) -> None:
+        """Append a token to every row, and count down its given tokens."""
         rows = len(token_ids)
         self.num_ahead -= 1
-        is_forced = (self.num_forced[:rows] > 0) & is_next
-        np.copyto(self.ids[:rows, 0], token_ids, where=is_next)
-        self.past_lengths[:rows] += is_next
-        self.total_lengths[:rows] += is_next
-        self.num_generated[:rows] += is_next & ~is_forced
+        is_forced = self.num_forced[:rows] > 0
+        self.ids[:rows, 0] = token_ids
+        self.past_lengths[:rows] += 1
+        self.total_lengths[:rows] += 1
+        self.num_generated[:rows] += ~is_forced
         self.num_forced[:rows] -= is_forced
 
 
@@ -239,7 +234,7 @@ class Rows:
             self._copy(copy)
         for observer in self._row_observers:
             observer.on_step(decision)
-        self._batch.advance(decision.token_ids, decision.is_next)
+        self._batch.advance(decision.token_ids)
         # From the last, so that a row is removed before it could be moved.
         for row in sorted(decision.finished_rows, reverse=True):
             self.remove(row)

@@ -39,8 +39,6 @@ class StepStats:
     queue_seconds: waiting time of each request admitted in this step.
     num_encoder_hits, num_encoder_misses: sources found in the cache, and sources encoded.
     num_expired: requests whose deadline has passed.
-    num_drafted_tokens, num_accepted_tokens: drafted tokens verified in this step, and those of them
-        that were accepted.
     num_reorders: beam search rows that copied another row's states.
     """
 
@@ -56,8 +54,6 @@ class StepStats:
     num_encoder_misses: int = 0
     num_expired: int = 0
     num_reorders: int = 0
-    num_drafted_tokens: int = 0
-    num_accepted_tokens: int = 0
 
     def count_admitted(self, generations: list[Generation], now: float) -> None:
         """Record how long generations have waited, in them too."""

@@ -12,10 +12,8 @@ namespace {
 
 bool is_supported(const Kernels& kernels) {
   const auto is = [&](const char* name) { return std::strcmp(kernels.name, name) == 0; };
-  constexpr unsigned long kDotProduct = 1 << 20, kInt8MatrixProduct = 1 << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
-  const bool has_dot_product = getauxval(AT_HWCAP) & kDotProduct;
-  if (is("neon_i8mm")) return has_dot_product && getauxval(AT_HWCAP2) & kInt8MatrixProduct;
-  return has_dot_product || is("neon");
+  constexpr unsigned long kDotProduct = 1 << 20;  // HWCAP_ASIMDDP
+  return is("neon") || getauxval(AT_HWCAP) & kDotProduct;
 }
 
 }  // namespace

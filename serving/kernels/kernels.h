@@ -172,7 +172,7 @@ struct Kernels {
 };
 
 extern const Kernels kAvx2, kAvxVnni, kAvx512Vnni, kAmx;  // of x86-64
-extern const Kernels kNeon, kNeonDotprod, kNeonI8mm;      // of aarch64
+extern const Kernels kNeon, kNeonDotprod;                 // of aarch64
 
 // Return the kernels of the widest instruction set of this processor, or of a narrower one that the
 // environment variable ATTENDANT_KERNELS names; null if the processor has none of them.

@@ -2,7 +2,8 @@
 
 Without them the same bundles run on ONNX Runtime's own operators, see `export/graph/functions.py`.
 The environment variable ATTENDANT_KERNELS turns them off ("off") or selects a narrower instruction
-set than the widest of the processor: "avx512_vnni", "avx_vnni" or "avx2", and on aarch64 "neon".
+set than the widest of the processor: "avx512_vnni", "avx_vnni" or "avx2", and on aarch64
+"neon_dotprod" or "neon".
 """
 
 import ctypes

@@ -98,10 +98,6 @@ class EngineMetrics:
             "vllm:prefix_cache_queries", "Prompt tokens searched in the cache."
         )
         self.prefix_hits = new.counter("vllm:prefix_cache_hits", "Prompt tokens found in it.")
-        self.drafted = new.counter("vllm:spec_decode_num_draft_tokens", "Drafted tokens.")
-        self.accepted = new.counter(
-            "vllm:spec_decode_num_accepted_tokens", "Drafted tokens that rows took."
-        )
         self.first_token = new.requests(
             "vllm:time_to_first_token_seconds", "Time to a stream's first token."
         )
@@ -169,7 +165,6 @@ class ModelRecorder:
         self._encoder_hits = bind(metrics.encoder_cache, "hit")
         self._encoder_misses = bind(metrics.encoder_cache, "miss")
         self._expired, self._reorders = bind(metrics.expired), bind(metrics.reorders)
-        self._drafted, self._accepted = bind(metrics.drafted), bind(metrics.accepted)
 
     def record_requests(self, engine: EnginePort) -> "RecordedEngine":
         return RecordedEngine(engine, self)
@@ -186,12 +181,10 @@ class ModelRecorder:
         if step.num_padded_tokens:
             self._padding.set(1 - step.num_source_tokens / step.num_padded_tokens)
         num_read = step.num_source_tokens + step.num_prefilled_tokens
-        self._iteration.observe(step.num_rows + step.num_drafted_tokens + num_read)
+        self._iteration.observe(step.num_rows + num_read)
         for counter, amount in (
             (self._reorders, step.num_reorders),
             (self._expired, step.num_expired),
-            (self._drafted, step.num_drafted_tokens),
-            (self._accepted, step.num_accepted_tokens),
             (self._prefix_queries, step.num_prefix_hits + step.num_prefix_misses),
             (self._prefix_hits, step.num_prefix_hits),
             (self._encoder_hits, step.num_encoder_hits),

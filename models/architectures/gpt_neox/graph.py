@@ -5,7 +5,6 @@ in the queries. So they cost no memory beside the keys, and every reader of keys
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
             qkv = (qkv.reshape(0, 0, -1, heads.head_dim) + self.biases).reshape(0, 0, -1)
         return qkv
 
-    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
         name = f"layers.{layer}"
         if self.config.imported.residual_after_norm:
             x = self._layer_norm(x, f"{name}.attention_norm")

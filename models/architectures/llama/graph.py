@@ -1,6 +1,5 @@
 """Graphs of the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from export.graph.writer import Value
@@ -58,7 +57,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             return super().project_heads(x, name, heads)
         return self._project_latents(x, name, heads, latent)
 
-    def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+    def block(self, x: Value, layer: int, total_lengths: Value) -> Value:
         if not self.config.imported.sandwich_norms:
             return super().block(x, layer, total_lengths)
         name = f"layers.{layer}"

@@ -255,7 +255,6 @@ class BeamSearch:
         if new_ids:
             decision.token_ids = np.append(decision.token_ids, new_ids)
             decision.is_forced = np.append(decision.is_forced, np.zeros(len(new_ids), bool))
-            decision.is_next = np.append(decision.is_next, np.ones(len(new_ids), bool))
 
     def _event(self, scores: Scores, row: int, token_id: int) -> TokenEvent:
         [logprob] = scores.of_tokens(np.array([row]), np.array([token_id])).tolist()

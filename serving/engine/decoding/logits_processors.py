@@ -88,12 +88,12 @@ class Processors(RowObserver):
 
     def on_step(self, decision: Decision) -> None:
         for row, processors in self.rows.items():
-            if decision.is_next[row] and not decision.is_forced[row]:
+            if not decision.is_forced[row]:
                 processors.accept(int(decision.token_ids[row]))
 
     def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
         """Set `scores.edited` if a row has scores to edit at this step, or must end with it."""
-        is_open = scores.is_next & ~scores.is_chosen
+        is_open = ~scores.is_chosen
         penalties: list[tuple[int, Penalties]] = []
         bans: list[tuple[int, Array]] = []
         matchers: list[tuple[int, Matcher]] = []

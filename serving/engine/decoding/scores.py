@@ -23,7 +23,6 @@ class Scores:
     num_rows: number of rows
     device_tokens: the tokens that a device has already chosen, or None
     edited: None until a processor has changed a row
-    is_next: bool [rows], rows whose next token is scored; the values of other rows are undefined
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class Scores:
         self.num_rows = len(top_ids)
         self.device_tokens: DeviceTokens | None = None
         self.edited = edited
-        self.is_next = np.ones(len(top_ids), bool)
         self._excluded = NOTHING
 
     @property

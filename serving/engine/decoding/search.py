@@ -73,7 +73,7 @@ class Search:
             forced_ids = tokens.token_ids[forced_rows]
             tokens.logprobs[forced_rows] = scores.of_tokens(forced_rows, forced_ids)
 
-        decision = Decision(tokens.token_ids, is_forced, scores.is_next)
+        decision = Decision(tokens.token_ids, is_forced)
         logprobs = np.where(batch.returns_logprobs[:num_rows], tokens.logprobs, 0)
         self._stop_checker.check(decision, logprobs, scores)
         if scores.attention or batch.needs_token_outputs[:num_rows].any():

@@ -33,7 +33,7 @@ class StopChecker:
         """
         batch, token_ids, is_forced = self._batch, decision.token_ids, decision.is_forced
         num_rows = len(token_ids)
-        is_reported = (~batch.is_beam[:num_rows] | is_forced) & decision.is_next
+        is_reported = ~batch.is_beam[:num_rows] | is_forced
         if not is_reported.any():
             return
         is_stop = self._is_stop[token_ids]

@@ -34,7 +34,6 @@ class Graphs:
     attention: loads the step graph with attention outputs; None if there is none.
     encode_attention: the same for the encode graph.
     select: chooses next tokens on the device of the memory; None if the host chooses.
-    verify: scores several next tokens of a row in one run; None if it is not needed.
     grid: the shapes in which the step graph runs.
     recording: the step graph again, if its runs can be recorded.
     max_rows: maximum number of rows in the memory; None if there is no such limit.
@@ -48,7 +47,6 @@ class Graphs:
     recording: RecordingGraph | None = None
     max_rows: int | None = None
     select: Graph | None = None
-    verify: Graph | None = None
     encode_attention: Callable[[], Graph] | None = None
     lent_threads: "LentThreads | None" = None
 
@@ -107,7 +105,6 @@ def lend_threads(graphs: Graphs, lone_graphs: Graphs, lent_threads: LentThreads)
         graphs,
         step=step,
         encode=choose(graphs.encode, lone_graphs.encode),
-        verify=choose(graphs.verify, lone_graphs.verify),
         lent_threads=lent_threads,
     )
 

@@ -439,7 +439,6 @@ class Trial:
             max_waiting=None,
             prefix_cache_bytes=0,
             encoder_cache_bytes=0,
-            speculation=False,  # a step is one token of each row
         )
         self._single = make_engine(config)
         self._engines = [make_engine(config) for _ in range(plan.engines)]

@@ -20,7 +20,6 @@ from serving.bundle.manifest import (
     ENCODE_ATTENTION,
     SELECT,
     STEP_ATTENTION,
-    VERIFY,
     Manifest,
     Precision,
 )
@@ -72,10 +71,7 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
         partial(load, name) if name in names else None
         for name in (STEP_ATTENTION, ENCODE_ATTENTION)
     )
-    verify = load(VERIFY) if config.speculation and VERIFY in names else None
-    return Graphs(
-        step, encode, HostMemory(), attention, verify=verify, encode_attention=encode_attention
-    )
+    return Graphs(step, encode, HostMemory(), attention, encode_attention=encode_attention)
 
 
 def _open_device_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:

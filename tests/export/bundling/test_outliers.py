@@ -90,6 +90,5 @@ def test_nothing_is_left_of_how_they_were_found(checkpoint: Checkpoint, tmp_path
         "step.onnx",
         "step_attention.onnx",
         "tokenizer.json",
-        "verify.onnx",
         "weights.bin",
     }

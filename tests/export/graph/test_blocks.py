@@ -162,7 +162,7 @@ def test_weights_below_each_other_may_come_from_different_formats(bits: int) -> 
     if bits == 4:
         actual = four_bit_values(q2_k, *parts, in_dim=512)
     else:
-        actual = np.concatenate([eight_bit_values(part) for part in (q2_k, *parts)])
+        actual = np.concatenate([eight_bit_values(q2_k), *map(eight_bit_values, parts)])
     half = np.abs(whole).reshape(len(whole), -1, 32).max(axis=2) / (14 if bits == 4 else 250)
     assert (np.abs(actual - whole) <= np.repeat(half, 32, axis=1)).all()
     assert np.array_equal(actual[-3:], whole[-3:]) == (bits == 8)  # Q6_K

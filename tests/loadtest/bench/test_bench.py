@@ -219,7 +219,6 @@ COMPARED_NUMBERS = {
     "sampling": ("greedy_seconds", "sampling_seconds"),
     "graph": ("graph_seconds", "decoding_seconds"),
     "prefix": ("hit_seconds", "miss_seconds"),
-    "drafts": ("plain_seconds", "drafting_seconds"),
 }
 
 

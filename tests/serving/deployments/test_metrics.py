@@ -150,8 +150,6 @@ def exposition_of(replica: str) -> bytes:
         num_encoder_misses=1,
         num_expired=1,
         num_reorders=7,
-        num_drafted_tokens=9,
-        num_accepted_tokens=4,
     )
     recorder.on_step(report, EngineStats(1, 3, 64, 1000), 0.006)
     recorder.on_first_token(0.02)
@@ -197,8 +195,6 @@ def test_what_is_documented_is_there() -> None:
         'attendant_encoder_cache_total{model="m",replica="a",result="miss"} 1.0',
         'attendant_deadlines_exceeded_total{model="m",replica="a"} 1.0',
         'attendant_beam_reorders_total{model="m",replica="a"} 7.0',
-        'vllm:spec_decode_num_draft_tokens_total{engine="a",model_name="m"} 9.0',
-        'vllm:spec_decode_num_accepted_tokens_total{engine="a",model_name="m"} 4.0',
         'vllm:prefix_cache_queries_total{engine="a",model_name="m"} 100.0',
         'vllm:prefix_cache_hits_total{engine="a",model_name="m"} 64.0',
     ):

@@ -49,10 +49,6 @@ def test_sizes_reach_the_engine() -> None:
     group = WorkerGroup(
         bundles=(Path("a"),), slots=5, max_step_tokens=99, prefix_cache_mib=3, encoder_cache_mib=0
     )
-    assert not engine_config_of_group(group, threads=2).speculation
-    assert engine_config_of_group(
-        group.model_copy(update={"speculation": True}), threads=2
-    ).speculation
     config = engine_config_of_group(group, threads=2)
     assert (config.slots, config.threads, config.max_step_tokens) == (5, 2, 99)
     assert (config.prefix_cache_bytes, config.encoder_cache_bytes) == (3 * 2**20, 0)

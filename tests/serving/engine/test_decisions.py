@@ -44,7 +44,7 @@ class Table:
                 observer.on_copy(copy.source, copy.target)
         for observer in self.search.row_observers:
             observer.on_step(decision)
-        self.batch.advance(decision.token_ids, decision.is_next)
+        self.batch.advance(decision.token_ids)
 
 
 def scores_of(favourites: tuple[dict[int, float], ...]) -> Scores:

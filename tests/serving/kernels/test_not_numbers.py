@@ -1,6 +1,7 @@
 """NaN or infinity in a row: its outputs are NaN, and those of other rows do not change."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,7 +146,12 @@ def test_attention_to_the_source(is_int8: bool) -> None:
         outputs += [(f"next_{name}", INT8, memory) for name in names]
     text = INT8_CROSS_ATTENTION if is_int8 else CROSS_ATTENTION
     no_keys = {"no_keys": np.array([0, kv_heads * head_dim])}
-    sizes = {"num_heads": heads, "kv_num_heads": kv_heads, "scale": 0.2, "softcap": 0.0}
+    sizes: dict[str, Any] = {
+        "num_heads": heads,
+        "kv_num_heads": kv_heads,
+        "scale": 0.2,
+        "softcap": 0.0,
+    }
     run = native(model_of(text, ports, outputs, no_keys, **sizes))
     expected = run(feeds)[0]
     others = np.arange(rows) != BAD_ROW

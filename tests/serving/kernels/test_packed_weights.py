@@ -45,7 +45,7 @@ def write_layer(folder: Path, bits: int, seed: int = 0) -> Path:
             "levels": random.integers(0, 256, (OUTPUTS, blocks, BLOCK * abs(bits) // 8), np.uint8),
             "scale": random.random((OUTPUTS, blocks), np.float32),
         }
-        attributes = {"N": OUTPUTS, "K": INPUTS, "bits": abs(bits)}
+        attributes: dict[str, Any] = {"N": OUTPUTS, "K": INPUTS, "bits": abs(bits)}
         data = model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, **attributes)
     path = folder / f"{bits}-{seed}.onnx"
     model = onnx.load_from_string(data)

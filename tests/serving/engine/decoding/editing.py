@@ -74,7 +74,7 @@ def advance(processors: Processors, *token_ids: int) -> None:
 def taking(*token_ids: int, is_forced: bool = False) -> Decision:
     """Every row takes its token."""
     count = len(token_ids)
-    return Decision(np.array(token_ids), np.full(count, is_forced), np.ones(count, bool))
+    return Decision(np.array(token_ids), np.full(count, is_forced))
 
 
 def banned_of(logp: Array) -> set[int]:
