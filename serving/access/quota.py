@@ -188,7 +188,12 @@ class Quota:
         self._waiting[entry].append(_Request(characters, reservation, decision))
         if entry not in self._tasks:
             self._tasks[entry] = asyncio.create_task(self._decide_all(entry))
-        return await decision
+        try:
+            return await decision
+        except asyncio.CancelledError:
+            if not decision.cancelled():  # it came in the same moment
+                self._release(entry, reservation)
+            raise
 
     async def _decide_all(self, entry: KeyEntry) -> None:
         """Ask the database about all requests of a key that wait, in one transaction: one for each
@@ -213,8 +218,12 @@ class Quota:
         for request, decision in zip(requests, decisions, strict=True):
             if not request.decision.done():
                 request.decision.set_result(decision)
-            elif request.reservation is not None:  # its client has gone
-                self._bills.add(Bill(entry.name, 0, "", request.reservation))
+            else:  # its client has gone
+                self._release(entry, request.reservation)
+
+    def _release(self, entry: KeyEntry, reservation: str | None) -> None:
+        if reservation is not None:
+            self._bills.add(Bill(entry.name, 0, "", reservation))
 
     async def _renew(self, reservation: str) -> None:
         """Keep the reservation of a request that takes long."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -228,6 +229,24 @@ async def test_a_request_that_is_given_up_while_it_waits_for_the_database_reserv
                     return
             except QuotaExceeded:
                 await asyncio.sleep(0.01)
+
+
+async def test_a_request_that_is_given_up_in_the_moment_of_its_decision_reserves_nothing(
+    quota: Quota, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = quota._decide
+
+    async def decide_and_give_up(entry: KeyEntry, requests: Any) -> None:
+        await decide(entry, requests)
+        given_up.cancel()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quota, "_decide", decide_and_give_up)
+        given_up = asyncio.create_task(ask(quota, "many", 90))
+        await asyncio.wait([given_up])
+    assert given_up.cancelled()
+    assert await used(quota, "many") == 0
+    await ask(quota, "many", 100)
 
 
 async def test_a_request_that_takes_long_keeps_its_reservation(
