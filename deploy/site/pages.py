@@ -1,5 +1,5 @@
-"""MkDocs' hooks: README.md is the first page of the site, and files outside of docs/ that pages link
-to are copied to it.
+"""MkDocs' hooks: README.md is the first page of the site, and files outside of docs/ to which pages
+have links are copied to it.
 """
 
 import os
