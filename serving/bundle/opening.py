@@ -242,6 +242,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     for part, name in (  # unknown to older servers
         (document, "encoder"),
         (document, "picture"),
+        (document, "domain"),
         (document["limits"], "split_tokens"),
     ):
         if part[name] is None:

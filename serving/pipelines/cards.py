@@ -50,6 +50,7 @@ class ModelCard:
     attention: the number of layers and heads of each kind of attention that can be reported.
     encoder: the output of a model that only encodes, else None.
     picture: how a model that reads pictures reads them, else None.
+    domain: what texts it was trained on, in a few words; None for a model of general text.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ModelCard:
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None
     picture: PictureSpec | None = None
+    domain: str | None = None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
@@ -87,6 +89,7 @@ class ModelCard:
             attention={str(kind): shape for kind, shape in manifest.attention_shapes.items()},
             encoder=manifest.encoder,
             picture=manifest.picture,
+            domain=manifest.domain,
         )
 
     @property

@@ -139,6 +139,7 @@ def _describe(card: ModelCard, created: int) -> dict[str, Any]:
         "max_source_tokens": card.max_source_tokens,
         "precision": card.precision,
         "architecture": card.architecture,
+        "domain": card.domain,
         "system_fingerprint": card.fingerprint,
         "has_chat_template": card.has_chat_template,
         "generation": card.generation,

@@ -213,8 +213,9 @@ class ModelBody(TypedDict):
     """A model. root: its id, for vLLM's tools. generation: recommended values of decoding options.
     plan: how it runs. max_model_len: tokens of prompt and output together. max_source_tokens: of
     one sentence. attention: kinds of attention maps that requests may ask for, with their layers
-    and heads. encoder: null for models that decode. picture: null for models that read text. card:
-    the model card in Markdown; not in lists.
+    and heads. domain: what texts it was trained on, in a few words, such as "captions"; null for a
+    model of general text. encoder: null for models that decode. picture: null for models that read
+    text. card: the model card in Markdown; not in lists.
     """
 
     id: str
@@ -229,6 +230,7 @@ class ModelBody(TypedDict):
     max_source_tokens: int | None
     precision: Precision
     architecture: str
+    domain: str | None
     system_fingerprint: str | None
     has_chat_template: bool
     generation: dict[str, Any]
