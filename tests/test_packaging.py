@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from serving.version import VERSION
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NAME = PROJECT["name"]
@@ -61,3 +63,9 @@ def test_nothing_advises_to_install_a_package_of_somebody_else() -> None:
             if names:
                 advice[file] = names
     assert not advice
+
+
+def test_the_changelog_has_this_release_below_what_is_unreleased() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+    assert headings[:2] == ["Unreleased", VERSION]
