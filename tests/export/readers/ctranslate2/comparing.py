@@ -60,6 +60,8 @@ def largest_error(bundle: Bundle, translator: ctranslate2.Translator, sources: T
     targets = [result.hypotheses[0] for result in translate(translator, sources)]
     expected = translator.score_batch(sources, targets)
     prompts = [[*tokens.prompt_prefix, *vocabulary.target_ids(target)] for target in targets]
+    longest = max(map(len, prompts))
+    prompts = [prompt + [tokens.stop[0]] * (longest - len(prompt)) for prompt in prompts]
     scores = GraphRows(bundle, [[*vocabulary.source_ids(s)] for s in sources]).score(prompts)
     worst = 0.0
     for row, (target, result) in enumerate(zip(targets, expected, strict=True)):

@@ -25,11 +25,13 @@ def save_translator(
     *,
     activation: common_spec.Activation | None = None,
     starts_from_zeros: bool = False,
+    vocabulary: list[str] | None = None,
     **options: Any,
 ) -> Path:
     """Write a Transformer in a folder, as a converter of CTranslate2 does.
 
-    starts_from_zeros: as models of Marian do.
+    starts_from_zeros: as models of Marian do. vocabulary: of both sides, in place of that of the
+        checkpoint's tokenizers.
     options: of `config.json`.
     """
     config: Any = checkpoint.config
@@ -67,7 +69,7 @@ def save_translator(
         (spec.register_source_vocabulary, checkpoint.tokenizer),
         (spec.register_target_vocabulary, checkpoint.target_tokenizer),
     ):
-        register(list_tokens(tokenizer))
+        register(vocabulary or list_tokens(tokenizer))
     write(spec, folder, quantization)
     return folder
 
