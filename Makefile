@@ -35,7 +35,7 @@ bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
 # A translator of general text that is not shipped: `make serve` fetches it once, and goes on without it offline.
 pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 
-.PHONY: help serve models bundles develop unit test test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
+.PHONY: help serve models bundles develop unit test test-full test-all docs labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -74,6 +74,10 @@ test-full: develop ## what `make test-all` adds: whole grids, and servers that a
 	$(venv)/bin/pytest --durations 20 -m servers
 
 test-all: test test-full ## all tests but those marked slow, image or cluster
+
+docs: develop ## the documentation as a site: build/site
+	NO_MKDOCS_2_WARNING=1 $(venv)/bin/mkdocs build --quiet --strict --config-file deploy/site/mkdocs.yml
+	@echo "$(venv)/bin/python -m http.server --directory build/site shows the site at http://localhost:8000"
 
 labs: develop ## run the notebooks of docs/labs, as they are: a few minutes
 	PATH="$(CURDIR)/$(venv)/bin:$$PATH" $(venv)/bin/jupyter execute docs/labs/*.ipynb
