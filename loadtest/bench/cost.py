@@ -37,7 +37,7 @@ def cost(
     multiply-add as two; times are medians. A recurrent net's token costs the same at any length and
     its state is of one size (N·d² for N tokens); what attention costs a token, and what it keeps,
     rises with N (N²·d for N tokens), but it reads all of them at once. With -o a picture is drawn,
-    which needs matplotlib: pip install 'attendant[plots]'
+    which needs matplotlib: pip install 'attendant-server[plots]'
 
     \b
     Examples:
