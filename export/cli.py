@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 MOST_PROBLEMS = 200
-INSTALL = "pip install 'attendant[cpu,train]'"
+INSTALL = "pip install 'attendant-server[cpu,train]'"
 HOW_TO_COMPARE = f"--verify does it here, with torch: {INSTALL}"
 
 

@@ -43,6 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.engine",
         "serving.requests",
         "serving.pipelines",
+        "serving.version",
     ),
     "deploy": (
         "serving.errors",
@@ -78,6 +79,7 @@ ONLY_IN = {
 # Inside a package a part imports only parts of a lower rank, and its own.
 SERVING = {
     "errors": 0,
+    "version": 0,
     "kernels": 1,
     "storage": 1,
     "requests": 2,

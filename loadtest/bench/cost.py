@@ -39,7 +39,7 @@ def cost(
     A token of a recurrent network costs the same at any length, and its state keeps its size: N·d²
     for N tokens. With attention the cost of a token and its state grow with N: N²·d for N tokens,
     but all of them are read at once. With -o a picture is drawn,
-    which needs matplotlib: pip install 'attendant[plots]'
+    which needs matplotlib: pip install 'attendant-server[plots]'
 
     \b
     Examples:

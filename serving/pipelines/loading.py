@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +34,7 @@ from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.stats import EngineObserver, EngineStats
 from serving.engine.worker import SteppedEngine
 from serving.errors import BundleError
-from serving.kernels.library import native_kernels
+from serving.kernels.library import native_kernels, onnxruntime_version
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion.pipeline import CompletionPipeline
@@ -235,7 +234,7 @@ def fingerprint_of(manifest: Manifest, device: str) -> str:
     decisive = {
         "bundle": asdict(manifest),  # with the checksums of its files
         "code": code_checksum(Path(__file__).parents[1]),
-        "onnxruntime": version("onnxruntime"),
+        "onnxruntime": onnxruntime_version(),
         "device": device,
         "instructions": instruction_sets(),
         "kernels": native_kernels().description,

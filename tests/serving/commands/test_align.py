@@ -200,5 +200,5 @@ def test_without_matplotlib_it_says_what_to_install(
     numbers = align("--model", bahdanau, SENTENCE, "--json")
 
     assert drawn.exit_code == 2
-    assert "this needs matplotlib" in drawn.stderr and "attendant[plots]" in drawn.stderr
+    assert "this needs matplotlib" in drawn.stderr and "attendant-server[plots]" in drawn.stderr
     assert numbers.exit_code == 0
