@@ -116,6 +116,8 @@ EXPORT = {
     "layers": 1,
     "bundling": 2,
     "downloads": 2,
+    "http_files": 3,
+    "firefox": 4,
     "readers": 2,
     "scoring": 3,
     "cli": 4,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from serving.bundle.manifest import Manifest, Task
+from serving.bundle.model_card import find_licence, find_origin
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
@@ -209,7 +210,15 @@ def load_model(
     fingerprint = fingerprint_of(parts.bundle.manifest, planned.config.device)
     plan = PlanCard.from_planned(planned)
     text = parts.bundle.card_text
-    pipeline.card = replace(pipeline.card, plan=plan, fingerprint=fingerprint, text=text)
+    pipeline.card = replace(
+        pipeline.card,
+        plan=plan,
+        fingerprint=fingerprint,
+        text=text,
+        licence=find_licence(text),
+        origin=find_origin(text),
+        size_bytes=parts.bundle.size_bytes,
+    )
     bridge.start()
     return LoadedModel(pipeline, bridge)
 
