@@ -111,7 +111,7 @@ def test_all_commands_are_listed() -> None:
     [table] = re.findall(
         r"^\| command \| what it does \|\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE
     )
-    listed = {words for words in re.findall(r"`(attendant(?: [a-z][a-z-]+)+)", table)}
+    listed = set(re.findall(r"`(attendant(?: [a-z][a-z-]+)+)", table))
     commands = {words for words, command in all_commands() if not isinstance(command, click.Group)}
     assert listed == commands
 
