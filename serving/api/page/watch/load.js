@@ -7,35 +7,40 @@ import { get, getText, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { Chart } from "./chart.js";
 import { quantile, rate, samplesOf, sum } from "./metrics.js";
+import { formatCount, formatRate, formatSeconds } from "./units.js";
 
 const SECONDS = 2;
 const FAILED = ["refused", "limited", "overloaded", "expired", "failed"];
 
-const times = (name) => [
-  [formatMessage("load.half-within"), "load.milliseconds", (readings) => quantile(0.5, readings, name)],
-  [formatMessage("load.most-within", { share: formatPercent(0.95) }), "load.milliseconds", (readings) => quantile(0.95, readings, name)],
+// How readings of a kind are written, and the least end of their scale.
+const RATES = { describe: formatRate, atLeast: 1 };
+const COUNTS = { describe: formatCount, atLeast: 2 };
+const TIMES = { describe: formatSeconds, atLeast: 0.1 };
+
+const quantiles = (name) => [
+  [formatMessage("load.half-within"), (readings) => quantile(0.5, readings, name)],
+  [formatMessage("load.most-within", { share: formatPercent(0.95) }), (readings) => quantile(0.95, readings, name)],
 ];
 
-// Returns of each chart its lines: name, the message of a value with its unit, and the value between two
-// readings of the metrics.
+const failures = (readings) => FAILED
+  .map((outcome) => rate(readings, "attendant_requests_total", `outcome="${outcome}"`))
+  .reduce((one, other) => one + other);
+
+// Returns of each chart the key of its messages, and how it is drawn. A line is a name and the value between
+// two readings of the metrics.
 const describeCharts = () => ({
-  "load.requests": [
-    [formatMessage("load.per-second"), null, (readings) => rate(readings, "attendant_requests_total")],
-  ],
-  "load.in-progress": [
-    [formatMessage("load.running"), null, ({ now }) => sum(now, "attendant_requests_running")],
-    [formatMessage("load.waiting"), null, ({ now }) => sum(now, "vllm:num_requests_waiting")],
-  ],
-  "load.tokens": [
-    [formatMessage("load.per-second"), null, (readings) => rate(readings, "vllm:generation_tokens_total")],
-  ],
-  "load.request-time": times("attendant_request_seconds"),
-  "load.first-token-time": times("vllm:time_to_first_token_seconds"),
-  "load.failed": [
-    [formatMessage("load.per-second"), null, (readings) => FAILED
-      .map((outcome) => rate(readings, "attendant_requests_total", `outcome="${outcome}"`))
-      .reduce((one, other) => one + other)],
-  ],
+  "load.requests": { ...RATES, lines: [[formatMessage("load.latest"), (readings) => rate(readings, "attendant_requests_total")]] },
+  "load.in-progress": {
+    ...COUNTS,
+    lines: [
+      [formatMessage("load.running"), ({ now }) => sum(now, "attendant_requests_running")],
+      [formatMessage("load.waiting"), ({ now }) => sum(now, "vllm:num_requests_waiting")],
+    ],
+  },
+  "load.tokens": { ...RATES, lines: [[formatMessage("load.latest"), (readings) => rate(readings, "vllm:generation_tokens_total")]] },
+  "load.request-time": { ...TIMES, lines: quantiles("attendant_request_seconds") },
+  "load.first-token-time": { ...TIMES, lines: quantiles("vllm:time_to_first_token_seconds") },
+  "load.failed": { ...RATES, lines: [[formatMessage("load.latest"), failures]] },
 });
 
 let timer = null;
@@ -43,7 +48,8 @@ let latest = null;
 let charts = [];
 
 export function beginLoad() {
-  charts = Object.entries(describeCharts()).map(([key, lines]) => new Chart(byId("charts"), formatMessage(key), lines));
+  charts = Object.entries(describeCharts()).map(([key, chart]) =>
+    new Chart(byId("charts"), { title: formatMessage(key), about: formatMessage(`${key}.about`), ...chart }));
   offerSnippet(byId("load"), formatMessage("load.snippet"), () => ({ path: "metrics" }));
 }
 

@@ -14,15 +14,18 @@ export function sum(samples, name, label = "") {
 // A second, between two readings.
 export const rate = ({ now, then, seconds }, name, label) => (sum(now, name, label) - sum(then, name, label)) / seconds;
 
-// The upper bound, in milliseconds, of the bucket that holds the quantile; null without requests.
+// Returns the quantile as Prometheus' histogram_quantile estimates it: values are taken to be spread evenly
+// within their bucket, and those of the last bucket to be at its lower bound. null without requests.
 export function quantile(share, { now, then }, name) {
-  const buckets = bucketsOf(name, now);
   const before = bucketsOf(name, then);
-  const counts = [...buckets].map(([bound, count]) => [bound, count - (before.get(bound) ?? 0)]);
-  counts.sort(([one], [other]) => one - other);
-  const total = counts.at(-1)?.[1] ?? 0;
-  const bucket = counts.find(([, count]) => count >= share * total);
-  return total > 0 ? 1000 * bucket[0] : null;
+  const buckets = [...bucketsOf(name, now)].map(([bound, count]) => ({ bound, count: count - (before.get(bound) ?? 0) }));
+  buckets.sort((one, other) => one.bound - other.bound);
+  const rank = share * (buckets.at(-1)?.count ?? 0);
+  if (rank <= 0) return null;
+  const place = buckets.findIndex(({ count }) => count >= rank);
+  const [lower, bucket] = [buckets[place - 1] ?? { bound: 0, count: 0 }, buckets[place]];
+  if (bucket.bound === Infinity) return lower.bound;
+  return lower.bound + (bucket.bound - lower.bound) * ((rank - lower.count) / (bucket.count - lower.count));
 }
 
 function bucketsOf(name, samples) {
