@@ -7,7 +7,6 @@ import { formatMessage } from "./messages.js";
 
 const PICTURE = /^!\[.*\]\(.*\)$/;
 const LINK = /\[([^\]]+)\]\([^)\s]*\)/g; // shown by its words: what a card links to is no part of the server
-
 const CODE = /^([ \t]*```[^]*?(?:^[ \t]*```[ \t]*$|(?![^])))/m; // to its end, or to that of the text
 
 // level: of the largest headings.
@@ -26,19 +25,19 @@ export class GrowingMarkdown {
 
   show(text) {
     const blocks = blocksOf(text);
-    const changed = blocks.findIndex((block, number) => block !== this.blocks[number]?.block);
-    if (changed < 0) return;
-    const stale = this.blocks.splice(changed);
-    if (stale.length && isCode(stale[0].block) && isCode(blocks[changed])) {
+    const changed = this.blocks.findIndex(({ block }, number) => block !== blocks[number]);
+    const stale = changed < 0 ? [] : this.blocks.splice(changed);
+    const block = blocks[changed];
+    if (block && isCode(block) && isCode(stale[0].block)) {
       const { elements } = stale.shift();
-      fillCode(elements[0], blocks[changed]); // its button may have the focus
-      this.blocks.push({ block: blocks[changed], elements });
+      fillCode(elements[0], block); // its button may have the focus
+      this.blocks.push({ block, elements });
     }
     for (const { elements } of stale) elements.forEach((shown) => shown.remove());
-    for (const block of blocks.slice(this.blocks.length)) {
-      const elements = convertBlock(block, this.level);
+    for (const added of blocks.slice(this.blocks.length)) {
+      const elements = convertBlock(added, this.level);
       this.place.append(...elements);
-      this.blocks.push({ block, elements });
+      this.blocks.push({ block: added, elements });
     }
   }
 }
@@ -58,7 +57,7 @@ const isCode = (block) => block.trimStart().startsWith("```");
 function codeOf(block) {
   const [first, ...lines] = block.split("\n");
   const indentation = first.match(/^[ \t]*/)[0];
-  if (/^[ \t]*`{1,3}[ \t]*$/.test(lines.at(-1) ?? "")) lines.pop();
+  if (/^[ \t]*`{0,3}[ \t]*$/.test(lines.at(-1) ?? "")) lines.pop();
   return lines.map((line) => (line.startsWith(indentation) ? line.slice(indentation.length) : line)).join("\n");
 }
 

@@ -7,6 +7,7 @@ const SECONDS = 120;
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 100;
 const HEIGHT = 40;
+const DASH = 1.5;
 const NONE = "–";
 const STEPS = [1, 2, 4, 6, 8, 10]; // the first digits of the largest tick
 const NUM_TICKS = 2; // above zero
@@ -79,7 +80,7 @@ function scaleFor(value) {
 }
 
 // Returns the path of a line: the newest point is at its right, and it breaks where there is no value. A point
-// alone is a dot.
+// alone is a dash of DASH.
 function placed(points, now, top) {
   let begins = true;
   return points.map(([at, value], number) => {
@@ -89,7 +90,7 @@ function placed(points, now, top) {
     }
     const [x, y] = [WIDTH * (1 - (now - at) / SECONDS), HEIGHT * (1 - value / top)];
     const isAlone = begins && (points[number + 1]?.[1] ?? null) === null;
-    const step = `${begins ? "M" : "L"}${x.toFixed(2)},${y.toFixed(2)}${isAlone ? "h0" : ""}`;
+    const step = `${begins ? "M" : "L"}${x.toFixed(2)},${y.toFixed(2)}${isAlone ? `h-${DASH}` : ""}`;
     begins = false;
     return step;
   }).join("");

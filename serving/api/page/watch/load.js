@@ -6,7 +6,7 @@ import { formatMessage, formatPercent } from "../common/messages.js";
 import { get, getText, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { Chart } from "./chart.js";
-import { quantile, rate, samplesOf, sum } from "./metrics.js";
+import { quantile, rate, samplesOf, samplesOfLiving, sum } from "./metrics.js";
 import { formatCount, formatRate, formatSeconds } from "./units.js";
 
 const SECONDS = 2;
@@ -44,7 +44,8 @@ const describeCharts = () => ({
 });
 
 let timer = null;
-let latest = null;
+let latest = null; // {samples, at}
+let isOfLiving = false; // whether `latest` is one of the server's recent readings: they leave out processes that have ended
 let charts = [];
 
 export function beginLoad() {
@@ -61,23 +62,25 @@ export async function showLoad(isShown) {
   const now = performance.now() / 1000;
   latest = null;
   for (const chart of charts) chart.clear();
-  for (const { seconds_ago: ago, metrics } of readings ?? []) add(metrics, now - ago);
-  latest = null; // what comes next also counts processes that have ended
+  for (const { seconds_ago: ago, metrics } of readings ?? []) add({ samples: samplesOf(metrics), at: now - ago });
+  isOfLiving = latest !== null;
   read();
 }
 
 async function read() {
   if (document.hidden) return;
   const text = await showingErrors(byId("load-error"), () => getText("metrics"));
-  if (text !== undefined) add(text, performance.now() / 1000);
+  if (text === undefined) return;
+  const reading = { samples: samplesOf(text), at: performance.now() / 1000 };
+  add(isOfLiving ? { ...reading, samples: samplesOfLiving(reading.samples) } : reading);
+  [latest, isOfLiving] = [reading, false];
 }
 
 // at: seconds of this page's clock.
-function add(text, at) {
-  const now = { samples: samplesOf(text), at };
+function add({ samples, at }) {
   if (latest) {
-    const readings = { now: now.samples, then: latest.samples, seconds: at - latest.at };
+    const readings = { now: samples, then: latest.samples, seconds: at - latest.at };
     for (const chart of charts) chart.add(readings, at);
   }
-  latest = now;
+  latest = { samples, at };
 }

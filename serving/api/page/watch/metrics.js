@@ -11,8 +11,16 @@ export function sum(samples, name, label = "") {
     .reduce((total, [, , value]) => total + value, 0);
 }
 
-// A second, between two readings.
-export const rate = ({ now, then, seconds }, name, label) => (sum(now, name, label) - sum(then, name, label)) / seconds;
+// Returns the samples of processes that still run: of those that have ended no gauges are left.
+export function samplesOfLiving(samples) {
+  const living = new Set(samples.filter(([name]) => name === "vllm:num_requests_waiting").map(([, labels]) => replicaOf(labels)));
+  return samples.filter(([, labels]) => living.has(replicaOf(labels)));
+}
+
+const replicaOf = (labels) => labels.match(/(?:replica|engine)="([^"]*)"/)?.[1]; // vLLM's names have the second
+
+// A second, between two readings; a process that has ended in between takes its count away.
+export const rate = ({ now, then, seconds }, name, label) => Math.max(0, (sum(now, name, label) - sum(then, name, label)) / seconds);
 
 // Returns the quantile as Prometheus' histogram_quantile estimates it: values are taken to be spread evenly
 // within their bucket, and those of the last bucket to be at its lower bound. null without requests.

@@ -33,10 +33,10 @@ export async function showModels() {
 }
 
 function modelCard(model) {
-  const title = element("h2", {}, model.id, ...trialButton(model));
+  const head = element("div", { className: "card-head" }, element("h2", { textContent: model.id }), ...trialButton(model));
   const does = element("p", { className: "note", textContent: purpose(model) });
   const details = element("details", {}, element("summary", { textContent: formatMessage("models.details") }), listOf(technicalFacts(model)));
-  return element("article", { className: "card" }, title, does, listOf(facts(model)), details, card(model.id));
+  return element("article", { className: "card" }, head, does, listOf(facts(model)), details, card(model.id));
 }
 
 function trialButton(model) {

@@ -77,7 +77,7 @@ function showHints() {
     "write.no-attention": byId("show-attention").disabled,
   };
   const shown = Object.keys(hints).filter((key) => models.length && hints[key]);
-  byId("write-hint").textContent = shown.map((key) => formatMessage(key)).join(" ");
+  byId("write-hint").textContent = shown.map((key) => formatMessage(key)).filter(Boolean).join(" ");
 }
 
 // In a chat Enter sends and Shift+Enter breaks the line; a text needs Control too. Enter that ends the

@@ -50,16 +50,20 @@ async def chat(driver: Chrome, tokenizer: Tokenizer) -> AsyncIterator[tuple[Page
             driver.get("about:blank")
 
 
+def codes(page: Page) -> list[str]:
+    return [code.text for code in page.all("#written .code code")]
+
+
 async def test_code_has_a_copy_button_while_it_is_written(
     chat: tuple[Page, World], tokenizer: Tokenizer
 ) -> None:
     page, world = chat
     world.generator_engine.gate = Gate(len(tokenizer.encode(BEFORE + CODE)))
     page.at("prompt").send_keys("Print numbers.", Keys.ENTER)
-    page.until(lambda: [code.text for code in page.all(".code code")] == ["print(1)\n\nprint(2)"])
+    page.until(lambda: codes(page) == ["print(1)\n\nprint(2)"])
     assert page.at("written").get_attribute("aria-busy") == "true"
-    assert [place.text for place in page.all(".code span")] == ["python"]
-    button = page.all(".code button")[0]
+    assert [place.text for place in page.all("#written .code span")] == ["python"]
+    button = page.all("#written .code button")[0]
     assert button.text == "Copy"
     button.click()
     page.until(lambda: button.text in ("Copied", "Selected"))
@@ -71,7 +75,7 @@ async def test_text_after_code_is_no_code(chat: tuple[Page, World]) -> None:
     page, _ = chat
     page.at("prompt").send_keys("Print numbers.", Keys.ENTER)
     page.until(lambda: page.at("written").get_attribute("aria-busy") == "false")
-    assert [code.text for code in page.all(".code code")] == ["print(1)\n\nprint(2)"]
+    assert codes(page) == ["print(1)\n\nprint(2)"]
     assert [text.text for text in page.all(".answer > p")] == ["Of course:", "That is all."]
 
 

@@ -21,7 +21,7 @@ def call(page: Page, file: str, name: str, *values: Any) -> Any:
 
 
 def buckets(**counts: int) -> list[list[Any]]:
-    """Return samples of a histogram: cumulative counts by bound, which begins with an underscore."""
+    """Return samples of a histogram: cumulative counts by bound, after an underscore."""
     return [["h_bucket", f'le="{bound[1:]}"', count] for bound, count in counts.items()]
 
 
@@ -50,8 +50,10 @@ def test_quantiles_are_interpolated_as_prometheus_does(
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0042, "4.2 ms"), (0.25, "250 ms"), (1, "1 s"), (7.45, "7.5 s"), (60, "60 s")]
-    + [(150, "2.5 min")],
+    [
+        *((0.0042, "4.2 ms"), (0.25, "250 ms"), (1, "1 s"), (7.45, "7.5 s"), (60, "60 s")),
+        (150, "2.5 min"),
+    ],
 )
 def test_times_have_the_units_of_people(page: Page, seconds: float, text: str) -> None:
     assert call(page, "page/watch/units.js", "formatSeconds", seconds) == text
