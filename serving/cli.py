@@ -61,7 +61,7 @@ _SECTIONS = {
         "align",
         "mcp",
     ),
-    "Get models": ("list", "pull", "export", "train", "tune"),
+    "Get models": ("list", "pull", "export", "import-argos", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "state", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }
