@@ -87,7 +87,7 @@ def test_a_model_shows_its_card(page: Page) -> None:
     [card] = [
         element for element in page.all("#cards .card") if "transformer-en-fr\n" in element.text
     ]
-    card.find_element("css selector", "summary").click()
+    card.find_elements("css selector", "summary")[-1].click()
     page.until(lambda: "Licence" in [element.text for element in page.all(".about h4")])
     assert page.all(".about table")
     assert page.all(".about img") == []
