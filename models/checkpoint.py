@@ -214,10 +214,12 @@ def average_checkpoints(folders: Sequence[Path], shares: Sequence[float], output
 
 
 def _check_fits(checkpoint: Checkpoint, last: Checkpoint) -> None:
-    """Raise CheckpointError if the shapes differ. Dropout may differ, because it is not part of the
-    model.
+    """Raise CheckpointError if the shapes differ. Domain and dropout may differ, because no weights
+    depend on them.
     """
-    one, other = (part.config.model_dump(exclude={"dropout"}) for part in (checkpoint, last))
+    one, other = (
+        part.config.model_dump(exclude={"domain", "dropout"}) for part in (checkpoint, last)
+    )
     wrong = [
         f"{key} is {one.get(key)}, of {last.folder} it is {other.get(key)}"
         for key in sorted(one.keys() | other.keys())

@@ -30,7 +30,7 @@ def reported_errors(activity: str, extras: str = "train") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        fail(f"{activity} needs {error.name}: pip install 'attendant[{extras}]'")
+        fail(f"{activity} needs {error.name}: pip install 'attendant-server[{extras}]'")
     except Exception as error:
         problems = getattr(error, "problems", None)
         if problems is not None:

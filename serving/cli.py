@@ -18,6 +18,8 @@ import click
 
 from serving.commands.failure import fail
 from serving.errors import AttendantError, ProblemsError
+from serving.kernels.library import native_kernels, onnxruntime_version
+from serving.version import VERSION
 
 # Name -> module and click command.
 _COMMANDS = {
@@ -42,7 +44,7 @@ _EXTRAS = {
     "sacrebleu": "train",
     "matplotlib": "plots",
     "mcp": "mcp",
-    "onnxruntime": "cpu] or attendant[gpu",
+    "onnxruntime": "cpu] or attendant-server[gpu",
 }
 
 
@@ -60,7 +62,7 @@ _SECTIONS = {
         "align",
         "mcp",
     ),
-    "Get models": ("pull", "export", "train", "tune"),
+    "Get models": ("pull", "export", "import-argos", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "state", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }
@@ -124,11 +126,27 @@ class Commands(click.Group):
             fail(_missing(error))
 
 
+def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    click.echo(f"attendant {VERSION}")
+    click.echo(f"native kernels: {native_kernels().description}")
+    click.echo(f"ONNX Runtime: {onnxruntime_version() or 'not installed'}")
+    context.exit()
+
+
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
 @click.group(cls=Commands, commands=_COMMANDS, entries="attendant.commands", context_settings=_HELP)
-@click.version_option(package_name="attendant")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the versions of Attendant and ONNX Runtime and the native kernels, and exit.",
+)
 def main() -> None:
     """Serve trained attention models over HTTP, or use them right here.
 
@@ -161,7 +179,7 @@ def _missing(error: ModuleNotFoundError) -> str:
     extra = _EXTRAS.get(package)
     if extra is None:
         raise error
-    return f"this needs {package}, which is not installed: pip install 'attendant[{extra}]'"
+    return f"this needs {package}, which is not installed: pip install 'attendant-server[{extra}]'"
 
 
 if __name__ == "__main__":

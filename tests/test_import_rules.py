@@ -43,6 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.engine",
         "serving.requests",
         "serving.pipelines",
+        "serving.version",
     ),
     "deploy": (
         "serving.errors",
@@ -78,6 +79,7 @@ ONLY_IN = {
 # Inside a package a part imports only parts of a lower rank, and its own.
 SERVING = {
     "errors": 0,
+    "version": 0,
     "kernels": 1,
     "storage": 1,
     "requests": 2,
@@ -114,6 +116,9 @@ EXPORT = {
     "layers": 1,
     "bundling": 2,
     "downloads": 2,
+    "http_files": 3,
+    "firefox": 4,
+    "argos": 5,
     "readers": 2,
     "scoring": 3,
     "cli": 4,
@@ -147,7 +152,7 @@ MODELS = {
 }
 RANKS = {"serving": SERVING, "serving.api": API, "export": EXPORT, "models": MODELS}
 SHARED = ("export.graph", "export.layers", "models.layers", "models.architectures")
-FORMATS = ["common", "fairseq", "gguf", "hugging_face", "joeynmt", "marian", "opennmt", "sockeye"]
+FORMATS = ["common", "ctranslate2", "fairseq", "gguf", "hugging_face", "joeynmt", "marian", "opennmt", "sockeye"]
 
 
 @dataclass(frozen=True)

@@ -210,6 +210,7 @@ class BundleWriter:
             quality=self._quality | figures,
             encoder=build_encoder_spec(config, conventions),
             picture=build_picture_spec(config),
+            domain=config.domain,
         )
 
 

@@ -87,8 +87,8 @@ class BlockQuantiser:
         )
 
     def observe(self, x: Value, name: str, in_dim: int) -> None:
-        """Put out how large each input is, of x [batch, ..., in_dim]."""
-        largest = x.abs().reshape(0, -1, in_dim).max(1, keepdims=False)
+        """Put out how large each input is, of the tokens of one text: x [..., in_dim]."""
+        largest = x.abs().reshape(1, -1, in_dim).max(1, keepdims=False)
         self._graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
 
     def _weights(

@@ -72,6 +72,11 @@ FORMATS = (
         frozenset({"context_length"}),
     ),
     CheckpointFormat(
+        "a model of CTranslate2 or a package of Argos Translate",
+        "export.readers.ctranslate2.reader:can_read",
+        "export.readers.ctranslate2.reader:read_checkpoint",
+    ),
+    CheckpointFormat(
         "a folder of Marian or Bergamot",
         "export.readers.marian.folder:can_read",
         "export.readers.marian.reader:read_checkpoint",

@@ -10,7 +10,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.requests.parameters import BeamParams
 from serving.requests.request import FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
+from serving.version import VERSION
 
 Outputs = list[list[int]]
 Setting = tuple[int, int]  # engines, and threads of each
@@ -42,7 +42,7 @@ class IdsWorker:
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.version = version("attendant")
+        self.version = VERSION
         self._inputs: list[list[int]] = settings["inputs"]["ids"]
         self._cores = settings["cores"]
         self._parts = ModelParts.open(Path(settings["bundle"]))
@@ -155,7 +155,7 @@ class TextsWorker:
     """Translates texts with all that stands between text and text, and no server."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.version = version("attendant")
+        self.version = VERSION
         self._texts: list[str] = settings["inputs"]["texts"]
         self._bundle, self._cores = Path(settings["bundle"]), settings["cores"]
         self._runner = asyncio.Runner()
@@ -190,7 +190,7 @@ class VectorsWorker:
     """Encodes texts, the longest first, as `attendant embed` does."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.version = version("attendant")
+        self.version = VERSION
         self._inputs: list[list[int]] = settings["inputs"]["ids"]
         self._parts = ModelParts.open(Path(settings["bundle"]))
         self._engines: dict[ExecutionPlan, list[SteppedEngine]] = {}

@@ -43,9 +43,14 @@ class SpecialTokens(Section):
 
 
 class ArchitectureConfig(SpecialTokens):
-    """The base of all configurations; the field `architecture` has one value in each."""
+    """The base of all configurations; the field `architecture` has one value in each.
+
+    domain: the texts that the model was trained on, in a few words, such as "captions"; None for a
+        model of general text. Servers prefer models of general text.
+    """
 
     architecture: str
+    domain: Annotated[str, Field(min_length=1)] | None = None
     vocab_size: Size
     dropout: Fraction = 0.0
 

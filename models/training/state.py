@@ -189,7 +189,12 @@ class Brake:
             signal.signal(number, handler)
 
 
-MAY_DIFFER = {"dropout", "source_languages", "target_languages"}  # no weights are of these
+MAY_DIFFER = {
+    "domain",
+    "dropout",
+    "source_languages",
+    "target_languages",
+}  # no weights are of these
 
 
 def take_tokenizer(start: Checkpoint, model: AnyConfig, files: RunFolder) -> None:

@@ -203,7 +203,9 @@ def _card(
     arithmetic: Arithmetic,
 ) -> str:
     card, last = config.card, rows[-1]
-    lines = _list_options(config.model.model_dump(exclude={"architecture", "task", "imported"}))
+    lines = _list_options(
+        config.model.model_dump(exclude={"architecture", "domain", "task", "imported"})
+    )
     run, optimizer = config.run, config.optimizer
     unit = "text" if isinstance(config.model, EncoderConfig) else "token"
     unit = "masked word" if masked_words_of(config.model) else unit

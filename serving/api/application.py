@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import batches
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
+from serving.version import VERSION
 
 _PROTOCOLS = (
     libretranslate.PROTOCOL,
@@ -71,7 +71,7 @@ def create_app(services: Services) -> FastAPI:
     app = FastAPIOffline(
         redoc_url=None,
         title="Attendant",
-        version=version("attendant"),
+        version=VERSION,
         description=f"Trained attention models over HTTP. {_describe_keys(services)}",
         lifespan=working,
     )

@@ -304,6 +304,7 @@ class Manifest:
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None  # for the tasks that only encode
     picture: PictureSpec | None = None  # for models whose source is a picture
+    domain: str | None = None  # what texts it was trained on, in a few words; None: general text
 
     @property
     def serves(self) -> Task:

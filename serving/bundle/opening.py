@@ -42,6 +42,11 @@ class Bundle:
         return [self.folder / name for name in self.manifest.files if name.endswith(".bin")]
 
     @property
+    def size_bytes(self) -> int:
+        """Return the size of all files that the manifest lists."""
+        return sum((self.folder / name).stat().st_size for name in self.manifest.files)
+
+    @property
     def tokenizer_path(self) -> Path:
         """Return the path of the tokenizer, or of that of the source if there are two."""
         return self.folder / TOKENIZER_FILE
@@ -242,6 +247,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     for part, name in (  # unknown to older servers
         (document, "encoder"),
         (document, "picture"),
+        (document, "domain"),
         (document["limits"], "split_tokens"),
     ):
         if part[name] is None:

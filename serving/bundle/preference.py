@@ -1,13 +1,14 @@
 """The order in which models are tried for a request that names none.
 
 A model named as the default comes first. Of two models of the same languages, the one whose
-measured quality is better on the tests that both have taken comes before the other. Else the order
-is kept.
+measured quality is better on the tests that both have taken comes before the other. Of two models
+that no test compares, one for general text comes before one whose texts were of a domain. Else the
+order is kept.
 """
 
 from collections.abc import Mapping, Sequence
 
-from serving.bundle.manifest import Manifest, Task
+from serving.bundle.manifest import Manifest
 
 
 def in_order(manifests: Sequence[Manifest], default: str | None = None) -> list[int]:
@@ -23,19 +24,20 @@ def in_order(manifests: Sequence[Manifest], default: str | None = None) -> list[
 
 
 def is_better(one: Manifest, other: Manifest) -> bool:
-    """Return whether one has the better mean score on the tests that both have taken; False if
-    there are none, or the models do different things.
+    """Return whether one has the better mean score on the tests that both have taken or, if they
+    have the same task and no such test, is for general text and the other is not.
     """
-    if _does(one) != _does(other):
+    if one.serves != other.serves:
         return False
     ours, theirs = _scores(one), _scores(other)
     shared = ours.keys() & theirs.keys()
-    return sum(ours[test] for test in shared) > sum(theirs[test] for test in shared)
+    if shared and _languages(one) == _languages(other):
+        return sum(ours[test] for test in shared) > sum(theirs[test] for test in shared)
+    return one.domain is None and other.domain is not None
 
 
-def _does(manifest: Manifest) -> tuple[Task, frozenset[str], frozenset[str]]:
-    sources, targets = frozenset(manifest.source_languages), frozenset(manifest.target_languages)
-    return manifest.serves, sources, targets
+def _languages(manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(manifest.source_languages), frozenset(manifest.target_languages)
 
 
 def _scores(manifest: Manifest) -> Mapping[object, float]:

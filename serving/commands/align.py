@@ -93,7 +93,7 @@ def align(model: Path, output: Path | None, as_json: bool, device: str, **option
     network. --kind, --layer and --head select what it holds; --json has the same as numbers, the
     mean over all layers and heads, over those named, or each by itself.
 
-    Pictures need matplotlib: pip install 'attendant[plots]'
+    Pictures need matplotlib: pip install 'attendant-server[plots]'
 
     \b
     Examples:

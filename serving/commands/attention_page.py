@@ -20,10 +20,11 @@ from serving.errors import RequestError
 
 _FOLDER = Path(__file__).parents[1] / "api" / "page"
 _MODULES = (
-    _FOLDER / "common/elements.js",
+    *(_FOLDER / "common" / f"{name}.js" for name in ("elements", "messages")),
     *(_FOLDER / "attention" / f"{name}.js" for name in ("weights", "lines", "heads", "view")),
     Path(__file__).with_name("attention_page.js"),
 )
+_MESSAGES = _FOLDER / "messages/en.json"
 _STYLES = (_FOLDER / "common/base.css", _FOLDER / "attention/attention.css")
 _MOST_WEIGHTS = 12 * 2**20  # each a byte: what browsers open at once, and mail carries
 _IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
@@ -44,6 +45,7 @@ _PAGE = """<!doctype html>
 <header><h1>{title}</h1></header>
 <noscript><p>This page needs JavaScript.</p></noscript>
 <main id="sentences"></main>
+<script type="application/json" id="messages">{messages}</script>
 <script type="application/json" id="data">{data}</script>
 <script type="module">{code}</script>
 </body>
@@ -80,14 +82,19 @@ def policy(code: str, style: str) -> str:
 
 def _page(title: str, sentences: Sequence[Sequence[View]]) -> str:
     code, style = "\n".join(_code()), "\n".join(map(_read, _STYLES))
-    numbers = json.dumps([list(map(_pack_view, views)) for views in sentences], ensure_ascii=False)
     return _PAGE.format(
         policy=policy(code, style),
         title=html.escape(title),
         style=style,
-        data=numbers.replace("<", "\\u003c"),  # no text ends the element that it stands in
+        messages=_to_json(json.loads(_read(_MESSAGES))),
+        data=_to_json([list(map(_pack_view, views)) for views in sentences]),
         code=code,
     )
+
+
+def _to_json(value: Any) -> str:
+    """Return JSON that can stand in an element: no text in it ends the element."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _code() -> Iterator[str]:

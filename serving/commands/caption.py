@@ -35,7 +35,7 @@ def caption(
 
     With -o the picture is drawn once for each word, and is the lighter, the more the word looks at
     a place: the mean over the heads of the decoder's last layer. This needs matplotlib: pip install
-    'attendant[plots]'
+    'attendant-server[plots]'
 
     \b
     Examples:

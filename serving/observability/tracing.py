@@ -178,7 +178,10 @@ def problems_of_tracing(environment: Mapping[str, str]) -> list[str]:
         return []
     named = next(name for name in ENDPOINTS if environment.get(name))
     if not _is_installed():
-        return [f"{named}: needs packages that are not installed: pip install 'attendant[traces]'"]
+        return [
+            f"{named}: needs packages that are not installed:"
+            " pip install 'attendant-server[traces]'"
+        ]
     return [
         f"{name}: {value} is not supported, only {_HTTP}"
         for name in _PROTOCOLS

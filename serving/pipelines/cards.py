@@ -47,9 +47,14 @@ class ModelCard:
         not run here.
     max_source_tokens: of one segment; None without a source or without a limit.
     text: the model card in Markdown; empty if the model does not run here.
+    licence, origin: what the model card says of them; None if it says nothing.
+    size_bytes: of the bundle's files; None if the model does not run here.
+    quality: the figures of the bundle's tests, by name, and `scores` of a translator's; empty if
+        nothing was measured.
     attention: the number of layers and heads of each kind of attention that can be reported.
     encoder: the output of a model that only encodes, else None.
     picture: how a model that reads pictures reads them, else None.
+    domain: what texts it was trained on, in a few words; None for a model of general text.
     """
 
     name: str
@@ -66,9 +71,14 @@ class ModelCard:
     max_source_tokens: int | None = None
     fingerprint: str | None = None
     text: str = ""
+    licence: str | None = None
+    origin: str | None = None
+    size_bytes: int | None = None
+    quality: dict[str, Any] = field(default_factory=dict)
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None
     picture: PictureSpec | None = None
+    domain: str | None = None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
@@ -87,6 +97,8 @@ class ModelCard:
             attention={str(kind): shape for kind, shape in manifest.attention_shapes.items()},
             encoder=manifest.encoder,
             picture=manifest.picture,
+            domain=manifest.domain,
+            quality=_figures_of(manifest.quality),
         )
 
     @property
@@ -142,3 +154,12 @@ class ModelCard:
 
     def _unknown_language(self, field: str, code: str, languages: tuple[str, ...]) -> RequestError:
         return RequestError(field, code, f"model {self.name} has {', '.join(languages)}")
+
+
+def _figures_of(quality: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of the bundle itself, without those of its other precisions."""
+    return {
+        name: value
+        for name, value in quality.items()
+        if name == "scores" or isinstance(value, int | float)
+    }

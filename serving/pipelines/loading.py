@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
 from serving.bundle.manifest import Manifest, Task
+from serving.bundle.model_card import find_licence, find_origin
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
@@ -35,7 +35,7 @@ from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.stats import EngineObserver, EngineStats
 from serving.engine.worker import SteppedEngine
 from serving.errors import BundleError
-from serving.kernels.library import native_kernels
+from serving.kernels.library import native_kernels, onnxruntime_version
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion.pipeline import CompletionPipeline
@@ -210,7 +210,15 @@ def load_model(
     fingerprint = fingerprint_of(parts.bundle.manifest, planned.config.device)
     plan = PlanCard.from_planned(planned)
     text = parts.bundle.card_text
-    pipeline.card = replace(pipeline.card, plan=plan, fingerprint=fingerprint, text=text)
+    pipeline.card = replace(
+        pipeline.card,
+        plan=plan,
+        fingerprint=fingerprint,
+        text=text,
+        licence=find_licence(text),
+        origin=find_origin(text),
+        size_bytes=parts.bundle.size_bytes,
+    )
     bridge.start()
     return LoadedModel(pipeline, bridge)
 
@@ -235,7 +243,7 @@ def fingerprint_of(manifest: Manifest, device: str) -> str:
     decisive = {
         "bundle": asdict(manifest),  # with the checksums of its files
         "code": code_checksum(Path(__file__).parents[1]),
-        "onnxruntime": version("onnxruntime"),
+        "onnxruntime": onnxruntime_version(),
         "device": device,
         "instructions": instruction_sets(),
         "kernels": native_kernels().description,

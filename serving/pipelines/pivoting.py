@@ -106,6 +106,7 @@ def _joint_card(route: PivotRoute) -> ModelCard:
         num_attention_heads=min(first.num_attention_heads, second.num_attention_heads),
         plan=None,
         text="",
+        domain=first.domain or second.domain,
     )
 
 

@@ -28,7 +28,7 @@ def open_state(place: str | Path) -> State:
     try:
         from serving.storage.postgresql_state import PostgresqlState
     except ModuleNotFoundError:
-        reason = "needs psycopg: pip install 'attendant[postgresql]'"
+        reason = "needs psycopg: pip install 'attendant-server[postgresql]'"
         raise StorageError("state in PostgreSQL", reason, advice="") from None
     return PostgresqlState(str(place))
 

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tarfile
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import yaml
 
 from serving.deployments.start_checks import ENDING_SECONDS
 from serving.server_config import parse_config, read_config
+from serving.version import VERSION
 from tests.deploy import go_templates
 from tests.deploy.chart_reference import (
     CHART,
@@ -228,7 +228,7 @@ def test_a_package_renders_the_same_from_its_files_alone(tmp_path: Path) -> None
 
 def test_every_object_has_the_recommended_labels() -> None:
     metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert metadata["appVersion"] == version("attendant")
+    assert metadata["appVersion"] == VERSION
     for manifest in render(EVERYTHING).values():
         assert (
             manifest["metadata"]["labels"].items()

@@ -200,6 +200,7 @@ STAND_INS: Mapping[str, Callable[[Path], Path]] = {
     "~/models/vit-gpt2-image-captioning": _captioner,
     "~/runs/support-lora": _adapter,
     "SmolLM2-135M-Instruct.Q4_1.gguf": _gguf,
+    "llama.gguf": _gguf,
     "~/.local/state/attendant": _state,
 }
 

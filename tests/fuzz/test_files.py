@@ -13,6 +13,7 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
+from export.readers.ctranslate2.reader import read_checkpoint as read_ctranslate2
 from export.readers.gguf.container import read_container
 from models.checkpoint import CheckpointError
 from models.safetensors import FLOATS, in_safetensors
@@ -25,6 +26,7 @@ from serving.text.chat_template import (
     ChatTemplate,
 )
 from serving.text.tokenizer import Tokenizer
+from tests.export.readers.ctranslate2.packages import pack, write_package
 from tests.fuzz.inputs import TEXTS, changed, damaged, fuzz
 from tests.serving.bundle.test_bundle import manifest
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
@@ -103,6 +105,28 @@ def test_gguf(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     fuzz(damaged(path.read_bytes()), reads(path, read_container, CheckpointError))
+
+
+def test_models_of_ctranslate2(tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+    model = package / "model" / "model.bin"
+    head = model.read_bytes()[:4000]  # the names and shapes of some variables, and no weights
+    fuzz(damaged(model.read_bytes()), reads(model, read_ctranslate2, CheckpointError))
+    fuzz(damaged(head), reads(model, read_ctranslate2, CheckpointError))
+
+
+def test_packages_of_argos_translate(tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+
+    def read(path: Path) -> None:
+        read_ctranslate2(package)
+
+    for name in ("metadata.json", "model/config.json"):
+        content = (package / name).read_bytes()
+        both(package / name, read, CheckpointError)
+        (package / name).write_bytes(content)
+    archive = pack(package)
+    fuzz(damaged(archive.read_bytes()), reads(archive, read_ctranslate2, CheckpointError))
 
 
 def test_safetensors(tmp_path: Path) -> None:

@@ -213,8 +213,10 @@ class ModelBody(TypedDict):
     """A model. root: its id, for vLLM's tools. generation: recommended values of decoding options.
     plan: how it runs. max_model_len: tokens of prompt and output together. max_source_tokens: of
     one sentence. attention: kinds of attention maps that requests may ask for, with their layers
-    and heads. encoder: null for models that decode. picture: null for models that read text. card:
-    the model card in Markdown; not in lists.
+    and heads. domain: what texts it was trained on, in a few words, such as "captions"; null for a
+    model of general text. licence, origin: what the model card says of them. size_bytes: of the
+    bundle. quality: figures of its tests, by name. encoder: null for models that decode. picture:
+    null for models that read text. card: the model card in Markdown; not in lists.
     """
 
     id: str
@@ -229,6 +231,11 @@ class ModelBody(TypedDict):
     max_source_tokens: int | None
     precision: Precision
     architecture: str
+    domain: str | None
+    licence: str | None
+    origin: str | None
+    size_bytes: int | None
+    quality: dict[str, Any]
     system_fingerprint: str | None
     has_chat_template: bool
     generation: dict[str, Any]

@@ -2,6 +2,7 @@
 
 import { whenBack } from "./common/connection.js";
 import { byId, withArrows } from "./common/elements.js";
+import { loadLanguage } from "./common/language.js";
 import { get, keepKey, shownKey } from "./common/server.js";
 import { beginComparing, offerComparers } from "./compare/compare.js";
 import { offerLanguages } from "./translate/languages.js";
@@ -63,6 +64,7 @@ async function loadAll() {
   offerPictures(models);
 }
 
+await loadLanguage();
 beginKey();
 beginTranslating();
 beginWriting();
@@ -71,5 +73,6 @@ beginPictures();
 beginModels();
 beginLoad();
 beginTabs();
+byId("text").focus();
 whenBack(loadAll);
 loadAll();

@@ -131,7 +131,9 @@ def load_library() -> Any:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise DeviceError("the CUDA runtime library (libcudart) is missing; install attendant[gpu]")
+    raise DeviceError(
+        "the CUDA runtime library (libcudart) is missing; install attendant-server[gpu]"
+    )
 
 
 def check_devices(cuda: Any) -> int:

@@ -24,7 +24,6 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
@@ -36,8 +35,9 @@ from serving.engine.runtime.machine import free_memory, processor_name
 from serving.engine.runtime.sample_requests import SampleRequests
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.worker import SteppedEngine
-from serving.kernels.library import native_kernels
+from serving.kernels.library import native_kernels, onnxruntime_version
 from serving.requests.request import FailedEvent, is_final
+from serving.version import VERSION
 
 # The small operators of a step gain little from more threads.
 DEFAULT_THREADS = 4
@@ -266,8 +266,8 @@ class MeasurementFile:
             processor_name(),
             os.cpu_count(),
             cpus,
-            version("attendant"),
-            version("onnxruntime"),
+            VERSION,
+            onnxruntime_version(),
         )
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
         self._path = cache_folder() / f"{digest[:32]}.json"

@@ -196,7 +196,7 @@ def check_device(device: Device, precision: Precision) -> None:
         )
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         raise DeviceError(
-            "device cuda: this ONNX Runtime has no CUDA provider; install attendant[gpu]"
+            "device cuda: this ONNX Runtime has no CUDA provider; install attendant-server[gpu]"
         )
     ort.preload_dlls()
     check_devices(load_library())
@@ -230,7 +230,7 @@ def _raise_device_error(path: Path, config: EngineConfig, error: Exception) -> N
         version = getattr(ort, "cuda_version", "") or "another version"
         raise DeviceError(
             f"the CUDA provider of ONNX Runtime {ort.__version__} does not load: it wants the "
-            f"libraries of CUDA {version}; install attendant[gpu] anew"
+            f"libraries of CUDA {version}; install attendant-server[gpu] anew"
         ) from error
 
 

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from export.cli import export
 from serving.bundle.opening import open_bundle
+from serving.pipelines.cards import ModelCard
 from tests.tiny import tiny_checkpoint
 
 PAIRS = "tatoeba\tGo!\tVa !\ntatoeba\tHi.\tSalut.\nmulti30k\tA man.\tUn homme.\n"
@@ -112,6 +113,16 @@ def test_a_bundle_says_where_sentences_are_cut(
     result = run(checkpoint.folder, "-o", tmp_path / "out", *asked, "--no-verify")
     assert result.exit_code == 0, result.output
     assert open_bundle(tmp_path / "out").manifest.limits.split_tokens == split_tokens
+
+
+def test_a_bundle_says_which_domain_a_model_was_trained_on(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint("transformer", tmp_path / "mine")
+    config = json.loads((checkpoint.folder / "config.json").read_text())
+    (checkpoint.folder / "config.json").write_text(json.dumps(config | {"domain": "captions"}))
+    result = run(checkpoint.folder, "-o", tmp_path / "out", "--no-verify")
+    assert result.exit_code == 0, result.output
+    bundle = open_bundle(tmp_path / "out")
+    assert ModelCard.from_manifest(bundle.manifest).domain == "captions"
 
 
 def test_a_language_model_cuts_no_sentences(tmp_path: Path) -> None:

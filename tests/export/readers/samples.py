@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.export.readers.ctranslate2 import packages
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.hugging_face import language_models, translators
 from tests.export.readers.marian import files as marian
@@ -57,6 +58,10 @@ def fairseq(folder: Path) -> Path:
     return folder
 
 
+def argos_package(folder: Path) -> Path:
+    return packages.write_package(folder)
+
+
 SAMPLES: dict[str, Callable[[Path], Path]] = {
     "own": own,
     "language model": language_model,
@@ -67,6 +72,7 @@ SAMPLES: dict[str, Callable[[Path], Path]] = {
     "opennmt": opennmt,
     "opennmt transformer": opennmt_transformer,
     "fairseq": fairseq,
+    "argos package": argos_package,
 }
 
 

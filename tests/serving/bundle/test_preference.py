@@ -20,10 +20,17 @@ def bits(value: float, size: int = 9) -> dict[str, Any]:
     return {"bits_per_byte": value, "documents": 1, "bytes": size}
 
 
-def model(name: str, quality: dict[str, Any], languages: Any = BOTH) -> Manifest:
+def model(
+    name: str, quality: dict[str, Any], languages: Any = BOTH, domain: str | None = None
+) -> Manifest:
     source, target = languages
-    made = manifest(Task.TRANSLATE, name)
-    return replace(made, quality=quality, source_languages=source, target_languages=target)
+    return replace(
+        manifest(Task.TRANSLATE, name),
+        quality=quality,
+        source_languages=source,
+        target_languages=target,
+        domain=domain,
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,3 +61,28 @@ def test_models_of_other_languages_are_not_compared() -> None:
 def test_the_default_comes_before_better_ones() -> None:
     models = [model(name, scores(x=value)) for name, value in (("a", 50), ("b", 60), ("c", 70))]
     assert in_order(models, default="a") == [0, 2, 1]
+
+
+def test_models_for_general_text_come_before_those_of_a_domain() -> None:
+    captions = model("captions", scores(x=90), domain="captions")
+    general = model("general", {})
+    other_pair = model("other-pair", scores(y=10), (("en",), ("pt",)))
+    prose = manifest(Task.GENERATE, "prose")
+    models = [prose, captions, general, other_pair]
+    assert [models[place].name for place in in_order(models)] == [
+        "prose",
+        "general",
+        "other-pair",
+        "captions",
+    ]
+
+
+def test_a_shared_test_counts_more_than_the_domain() -> None:
+    captions = model("captions", scores(x=90), domain="captions")
+    general = model("general", scores(x=50))
+    assert in_order([general, captions]) == [1, 0]
+
+
+def test_a_model_of_a_domain_may_be_the_default() -> None:
+    captions, general = model("captions", {}, domain="captions"), model("general", {})
+    assert in_order([general, captions], default="captions") == [1, 0]

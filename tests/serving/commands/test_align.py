@@ -176,7 +176,7 @@ def test_a_model_without_attention_says_why(without_attention: str, tmp_path: Pa
 
     why = "has no attention over its source: its architecture, bahdanau, has none"
     assert drawn.exit_code == aligned.exit_code == 2
-    assert f"--model: {why} (got 'bahdanau')" in drawn.stderr
+    assert f'--model: {why} (got "bahdanau")' in drawn.stderr
     assert f"alignments: model bahdanau {why}" in aligned.stderr
     assert plain.exit_code == 0 and plain.stdout
     assert not path.exists()
@@ -200,5 +200,5 @@ def test_without_matplotlib_it_says_what_to_install(
     numbers = align("--model", bahdanau, SENTENCE, "--json")
 
     assert drawn.exit_code == 2
-    assert "this needs matplotlib" in drawn.stderr and "attendant[plots]" in drawn.stderr
+    assert "this needs matplotlib" in drawn.stderr and "attendant-server[plots]" in drawn.stderr
     assert numbers.exit_code == 0

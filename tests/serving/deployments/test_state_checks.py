@@ -148,7 +148,7 @@ def test_without_psycopg_is_said_what_to_install(bundle: Path, tmp_path: Path) -
     environment = {STATE_VARIABLE: "postgresql://u@h/d", "PYTHONPATH": str(tmp_path)}
     result = serve(bundle, **environment)
     assert result.returncode == 2
-    message = "state in PostgreSQL: needs psycopg: pip install 'attendant[postgresql]'"
+    message = "state in PostgreSQL: needs psycopg: pip install 'attendant-server[postgresql]'"
     assert result.stderr == f"attendant: {message}\n"
 
 

@@ -1,6 +1,7 @@
 // Draws all layers and heads at once, small: a row for each layer, a column for each head.
 
 import { element, withArrows } from "../common/elements.js";
+import { formatMessage } from "../common/messages.js";
 import { MEAN } from "./weights.js";
 
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -8,7 +9,7 @@ const DARK = matchMedia("(prefers-color-scheme: dark)");
 export class Heads {
   // choose: called with the layer and the head that are clicked.
   constructor(choose) {
-    this.place = element("div", { className: "attention-view-heads", role: "group", ariaLabel: "All layers and heads" });
+    this.place = element("div", { className: "attention-view-heads", role: "group", ariaLabel: formatMessage("attention.heads.all") });
     withArrows(this.place, "button");
     this.place.addEventListener("click", (event) => {
       const picked = event.target.closest("button");
@@ -30,7 +31,7 @@ export class Heads {
   button(layer, head) {
     const { rows, columns, layers, heads } = this.weights;
     const canvas = element("canvas", { width: columns.length, height: rows.length });
-    const name = `Layer ${layers[layer]}, head ${heads[head]}`;
+    const name = formatMessage("attention.heads.head", { layer: layers[layer], head: heads[head] });
     const button = element("button", { type: "button", title: name, ariaLabel: name, tabIndex: layer || head ? -1 : 0 }, canvas);
     Object.assign(button.dataset, { layer, head });
     return button;

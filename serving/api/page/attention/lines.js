@@ -1,12 +1,11 @@
 // Draws words that attend on one side, words that are attended to on the other, and lines between.
 
 import { element, withArrows } from "../common/elements.js";
+import { formatMessage, formatPercent } from "../common/messages.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const FAINTEST = 0.04; // shade that is drawn as a line
 const MAX_WORDS = 4; // that are named for a word
-
-export const percent = (weight) => `${Math.round(100 * weight)}\u00a0%`;
 
 export class Lines {
   // showText: called with the text about the word that is pointed at.
@@ -44,8 +43,8 @@ export class Lines {
   // Shows other words.
   begin(weights) {
     Object.assign(this, { weights, pinned: null });
-    this.fill(this.rows, "Words that attend", weights.rows);
-    this.fill(this.columns, "Words that are attended to", weights.columns);
+    this.fill(this.rows, formatMessage("attention.rows"), weights.rows);
+    this.fill(this.columns, formatMessage("attention.columns"), weights.columns);
     const height = Math.max(weights.rows.length, weights.columns.length);
     this.drawing.setAttribute("viewBox", `0 0 100 ${height}`);
     this.place.style.setProperty("--height", height);
@@ -101,9 +100,9 @@ export class Lines {
     const weightOf = (other) => this.map[isRow ? number * width + other : other * width + number];
     const heaviest = others.map((word, other) => [word, weightOf(other)]).filter(([, weight]) => weight > 0)
       .sort(([, one], [, other]) => other - one).slice(0, MAX_WORDS)
-      .map(([word, weight]) => `${word} ${percent(weight)}`);
-    const verb = isRow ? "attends to" : "is attended to by";
-    return `${(isRow ? rows : columns)[number]} ${verb} ${heaviest.join(", ") || "nothing"}`;
+      .map(([word, weight]) => `${word} ${formatPercent(weight)}`);
+    const key = isRow ? "attention.attends" : "attention.attended";
+    return formatMessage(key, { word: (isRow ? rows : columns)[number], others: heaviest.join(", ") || formatMessage("attention.nothing") });
   }
 }
 

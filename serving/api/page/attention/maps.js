@@ -1,5 +1,6 @@
 // Reads attention maps of the server. Special tokens have no text there.
 
+import { formatMessage } from "../common/messages.js";
 import { Weights } from "./weights.js";
 
 // Returns queries for all layers and heads of all kinds that a model has.
@@ -17,6 +18,6 @@ export const weightsOf = ({ kind, layers, heads, row_tokens, column_tokens, weig
 // Tokens without text are named by what they are for.
 function named(token, place, tokens, kind) {
   if (token) return token.replaceAll("\n", "⏎");
-  if (place === 0 && kind === "decoder") return "start";
-  return place === tokens.length - 1 ? "end" : "language";
+  if (place === 0 && kind === "decoder") return formatMessage("attention.token.start");
+  return formatMessage(place === tokens.length - 1 ? "attention.token.end" : "attention.token.language");
 }

@@ -1,33 +1,33 @@
 // Shows attention weights: of a chosen kind, layer and head, and of all heads at once.
 
 import { element, fillSelect } from "../common/elements.js";
+import { formatMessage } from "../common/messages.js";
 import { Heads } from "./heads.js";
 import { Lines } from "./lines.js";
 import { MEAN } from "./weights.js";
 
 const KINDS = {
-  cross: "Translation at source",
-  encoder: "Source at source",
-  decoder: "Text at what comes before",
-  memory: "Text at its memory",
-  hops: "Hops at text",
+  cross: "attention.kind.cross",
+  encoder: "attention.kind.encoder",
+  decoder: "attention.kind.decoder",
+  memory: "attention.kind.memory",
+  hops: "attention.kind.hops",
 };
-const SHADES = [["row", "by a word's largest"], ["weight", "by weight"], ["log", "by logarithm"]];
-const FORMS = [["lines", "columns"], ["text", "text"]];
+const SHADES = [["row", "attention.shade.row"], ["weight", "attention.shade.weight"], ["log", "attention.shade.log"]];
+const FORMS = [["lines", "attention.form.lines"], ["text", "attention.form.text"]];
 const MOST_LINES = 40; // beyond this number, words are shown as text by default
-const HELP = "Point at a word to see what it looks at; on the other side, what attends to it.";
 
 export class AttentionView {
   // place: the element to fill.
   constructor(place) {
     this.place = place;
-    this.kind = select("Who attends to what", []);
-    this.layer = select("Layer", []);
-    this.head = select("Head", []);
-    this.shade = select("Shade", SHADES);
-    this.form = select("Words as", FORMS);
+    this.kind = select("attention.kind", []);
+    this.layer = select("attention.layer", []);
+    this.head = select("attention.head", []);
+    this.shade = select("attention.shade", SHADES);
+    this.form = select("attention.form", FORMS);
     this.status = element("p", { className: "note attention-view-status", role: "status" });
-    this.lines = new Lines((text) => { this.status.textContent = text || HELP; });
+    this.lines = new Lines((text) => { this.status.textContent = text || formatMessage("attention.view.help"); });
     this.heads = new Heads((layer, head) => this.choose(layer, head));
     place.replaceChildren(...this.createElements());
     this.clear();
@@ -41,7 +41,7 @@ export class AttentionView {
   show(views) {
     this.views = views;
     this.place.hidden = false;
-    fillSelect(this.kind, views.map(({ kind }, number) => [number, KINDS[kind] ?? kind]));
+    fillSelect(this.kind, views.map(({ kind }, number) => [number, kind in KINDS ? formatMessage(KINDS[kind]) : kind]));
     this.begin();
   }
 
@@ -51,7 +51,7 @@ export class AttentionView {
     const listen = (work) => (event) => { event.stopPropagation(); work(); };
     bar.addEventListener("change", listen(() => this.draw()));
     this.kind.addEventListener("change", listen(() => this.begin()));
-    const all = element("h3", { textContent: "All layers (down) and heads (across)" });
+    const all = element("h3", { textContent: formatMessage("attention.heads.title") });
     const maps = element("div", { className: "attention-view-shown" }, this.lines.place, element("div", {}, all, this.heads.place));
     return [bar, this.status, maps];
   }
@@ -83,13 +83,14 @@ export class AttentionView {
 }
 
 const numbered = (numbers) => [
-  ...(numbers.length > 1 ? [[MEAN, `mean of ${numbers.length}`]] : []),
+  ...(numbers.length > 1 ? [[MEAN, formatMessage("attention.mean", { number: numbers.length })]] : []),
   ...numbers.map((number, place) => [place, number]),
 ];
 
+// name, and those of options: keys of messages.
 function select(name, options) {
   const select = element("select");
-  element("label", { textContent: name }, select);
-  fillSelect(select, options);
+  element("label", { textContent: formatMessage(name) }, select);
+  fillSelect(select, options.map(([value, key]) => [value, formatMessage(key)]));
   return select;
 }

@@ -1,5 +1,7 @@
 // Copies texts.
 
+import { formatMessage } from "./messages.js";
+
 const MILLISECONDS = 2000;
 
 // Without TLS, or without leave, a browser gives pages no clipboard: then the text is selected.
@@ -8,6 +10,6 @@ export async function copied(button, text, place) {
   getSelection().selectAllChildren(place);
   const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
   const name = button.textContent;
-  button.textContent = isCopied ? "Copied" : "Selected";
+  button.textContent = formatMessage(isCopied ? "common.copied" : "common.selected");
   setTimeout(() => { button.textContent = name; }, MILLISECONDS);
 }

@@ -1,6 +1,7 @@
 // Tells when the server is gone, and when it is back.
 
 import { byId } from "./elements.js";
+import { formatMessage } from "./messages.js";
 
 const MILLISECONDS = 2000;
 const SHOWN_MILLISECONDS = 3000;
@@ -14,10 +15,10 @@ export const whenBack = (work) => listeners.push(work);
 export async function lost() {
   if (isLost) return;
   isLost = true;
-  byId("connection").textContent = "The server cannot be reached. Trying again …";
+  byId("connection").textContent = formatMessage("server.retrying");
   do await pause(MILLISECONDS); while (!(await isReady()));
   isLost = false;
-  byId("connection").textContent = "The server is back.";
+  byId("connection").textContent = formatMessage("server.back");
   for (const work of listeners) work();
   await pause(SHOWN_MILLISECONDS);
   if (!isLost) byId("connection").textContent = "";

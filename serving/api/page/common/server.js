@@ -1,6 +1,7 @@
 // Asks the server. Paths are relative, so the page works beneath any path of a proxy.
 
 import { lost } from "./connection.js";
+import { formatMessage } from "./messages.js";
 
 const KEY = "attendant-key";
 const GONE = [502, 503]; // from a proxy, while the server stops or starts
@@ -55,7 +56,7 @@ export async function* stream(path, body, signal) {
     if (last.error) throw new Refused(inWords(last, 500));
     yield last;
   }
-  if (last?.translatedText === undefined) throw unreachable("The answer broke off.");
+  if (last?.translatedText === undefined) throw unreachable(formatMessage("server.broken-off"));
 }
 
 async function* lines(body) {
@@ -75,7 +76,7 @@ async function read(reader) {
     return await reader.read();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw unreachable("The answer broke off.");
+    throw unreachable(formatMessage("server.broken-off"));
   }
 }
 
@@ -101,7 +102,7 @@ async function fetchOrThrow(path, options) {
     return await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw unreachable("The server cannot be reached.");
+    throw unreachable(formatMessage("server.unreachable"));
   }
 }
 
@@ -114,18 +115,20 @@ function unreachable(message) {
 function inWords(body, status) {
   const error = body?.error?.message ? body.error : body;
   const field = error?.param ?? error?.field;
-  if (field && error.reason) return `${NAMES[field] ?? field}: ${error.reason}.`;
+  if (field && error.reason) return formatMessage("server.field-error", { field: nameOf(field), reason: error.reason });
   const message = error?.message ?? error?.error;
-  return typeof message === "string" ? message : `The server answered with status ${status}.`;
+  return typeof message === "string" ? message : formatMessage("server.status", { status });
 }
 
 // What people know fields of requests by.
 const NAMES = {
-  q: "The text", text: "The text", prompt: "The text", messages: "The message", documents: "The texts", query: "The text", file: "The file",
-  body: "The request",
-  source: "The language of the text", source_lang: "The language of the text",
-  target: "The language to translate into", target_lang: "The language to translate into",
+  q: "server.field.text", text: "server.field.text", prompt: "server.field.text", query: "server.field.text",
+  messages: "server.field.message", documents: "server.field.texts", file: "server.field.file", body: "server.field.request",
+  source: "server.field.source", source_lang: "server.field.source",
+  target: "server.field.target", target_lang: "server.field.target",
 };
+
+const nameOf = (field) => (field in NAMES ? formatMessage(NAMES[field]) : field);
 
 // Shows the message of an error, unless the user stopped the work.
 export async function showingErrors(place, work) {
@@ -134,7 +137,7 @@ export async function showingErrors(place, work) {
     return await work();
   } catch (error) {
     if (error.name === "AbortError") return undefined;
-    place.textContent = error instanceof Refused ? error.message : `This page failed: ${error.message}`;
+    place.textContent = error instanceof Refused ? error.message : formatMessage("server.page-failed", { message: error.message });
     return undefined;
   }
 }

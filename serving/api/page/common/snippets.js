@@ -3,6 +3,7 @@
 import { element } from "./elements.js";
 import { shownKey } from "./server.js";
 import { copied } from "./clipboard.js";
+import { formatMessage } from "./messages.js";
 
 export const FILE = "<the file in base64>"; // stands for it in a body
 
@@ -13,8 +14,8 @@ const LANGUAGES = { curl: inCurl, Python: inPython };
 export function offerSnippet(panel, title, request) {
   const code = element("pre", { tabIndex: 0 });
   const language = element("select", {}, ...Object.keys(LANGUAGES).map((name) => element("option", { textContent: name })));
-  language.setAttribute("aria-label", "Language");
-  const copy = element("button", { type: "button", className: "quiet", textContent: "Copy" });
+  language.setAttribute("aria-label", formatMessage("common.language"));
+  const copy = element("button", { type: "button", className: "quiet", textContent: formatMessage("common.copy") });
   const bar = element("div", { className: "bar" }, language, copy);
   const details = element("details", { className: "snippet" }, element("summary", { textContent: title }), bar, code);
   const draw = () => { if (details.open) code.textContent = snippet(request, LANGUAGES[language.value]); };

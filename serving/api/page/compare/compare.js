@@ -1,12 +1,15 @@
 // Compares texts with one text, by a model that makes vectors of texts or orders them.
 
 import { byId, element, fillSelect } from "../common/elements.js";
+import { formatMessage, formatNumber } from "../common/messages.js";
 import { post, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 
+const DIGITS = { minimumFractionDigits: 3, maximumFractionDigits: 3 };
+
 export function beginComparing() {
   byId("compare-form").addEventListener("submit", (event) => { event.preventDefault(); compare(); });
-  offerSnippet(byId("compare"), "Compare from a program", () => ({ path: "v1/rerank", body: requestBody() }));
+  offerSnippet(byId("compare"), formatMessage("compare.snippet"), () => ({ path: "v1/rerank", body: requestBody() }));
 }
 
 // The tab is there if a model can do it.
@@ -32,5 +35,5 @@ async function compare() {
 function resultItem(text, score) {
   const bar = element("progress", { max: 1, value: Math.max(0, score) });
   bar.setAttribute("aria-hidden", "true"); // the figure says it
-  return element("li", {}, bar, element("span", { textContent: score.toFixed(3) }), element("span", { textContent: text }));
+  return element("li", {}, bar, element("span", { textContent: formatNumber(score, DIGITS) }), element("span", { textContent: text }));
 }

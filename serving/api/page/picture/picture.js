@@ -3,6 +3,7 @@
 import { whenBack } from "../common/connection.js";
 import { onDrop } from "../common/dropping.js";
 import { byId, element, fillSelect, withArrows } from "../common/elements.js";
+import { formatMessage, formatPercent } from "../common/messages.js";
 import { post, Refused, showingErrors } from "../common/server.js";
 import { FILE, offerSnippet } from "../common/snippets.js";
 import { draw } from "./drawing.js";
@@ -27,7 +28,7 @@ export function beginPictures() {
   for (const name of ["mouseover", "focusin"]) caption.addEventListener(name, ({ target }) => showAttention(words[target.dataset.number] ?? focused()));
   for (const name of ["mouseleave", "focusout"]) caption.addEventListener(name, () => showAttention(focused()));
   whenBack(() => { if (!caption.hasChildNodes()) ask(); });
-  offerSnippet(panel, "Ask for this from a program", () =>
+  offerSnippet(panel, formatMessage("picture.snippet"), () =>
     ({ path: PATH, body: bodyOf(`data:${file.type};base64,${FILE}`), base64: file.name }));
 }
 
@@ -49,7 +50,7 @@ async function choose([chosen]) {
 }
 
 async function bitmapOf(chosen) {
-  const refusal = new Refused(`${chosen.name} cannot be read as PNG, JPEG, WebP or GIF.`);
+  const refusal = new Refused(formatMessage("picture.unreadable", { name: chosen.name }));
   if (!FORMATS.includes(chosen.type)) throw refusal;
   return createImageBitmap(chosen).catch(() => { throw refusal; });
 }
@@ -66,7 +67,7 @@ async function ask() {
   byId("caption").setAttribute("aria-busy", false);
   if (!answer) return;
   const [{ message: { content }, attention }] = answer.choices;
-  show(attention ? wordsOf(attention[0], chosenModel().picture.num_class_tokens) : [], content.trim() || "The model writes nothing.");
+  show(attention ? wordsOf(attention[0], chosenModel().picture.num_class_tokens) : [], content.trim() || formatMessage("picture.caption.nothing"));
 }
 
 const urlOf = (blob) => new Promise((resolve, reject) => {
@@ -123,12 +124,14 @@ function showAttention(word) {
   if (!picture) return;
   const { size, resized } = chosenModel().picture;
   draw(byId("picture-shown"), picture, word?.weights, size / resized);
-  const hint = words.length ? "Point at a word to see what it looks at." : "";
+  const hint = words.length ? formatMessage("picture.help") : "";
   byId("picture-status").textContent = word ? described(word) : hint;
 }
 
 function described({ text, weights }) {
   const [side, largest] = [Math.sqrt(weights.length), Math.max(...weights)];
   const place = weights.indexOf(largest);
-  return `“${text}” looks most at row ${Math.floor(place / side) + 1}, column ${(place % side) + 1}: ${Math.round(100 * largest)} %.`;
+  return formatMessage("picture.looks-at", {
+    word: text, row: Math.floor(place / side) + 1, column: (place % side) + 1, weight: formatPercent(largest),
+  });
 }

@@ -1,6 +1,7 @@
 // Offers other ways to go on from a word of the translation.
 
 import { byId, element, withArrows } from "../common/elements.js";
+import { formatMessage } from "../common/messages.js";
 
 let openWord = null; // the word that they are for
 let asking = new AbortController();
@@ -30,14 +31,14 @@ export function openAlternatives(word) {
   const menu = byId("alternatives");
   const box = menu.parentElement.getBoundingClientRect();
   menu.style.top = `${word.getBoundingClientRect().bottom - box.top + 4}px`;
-  menu.replaceChildren(element("p", { className: "note", textContent: "Other translations are computed …" }));
+  menu.replaceChildren(element("p", { className: "note", textContent: formatMessage("translate.alternatives.computing") }));
   menu.hidden = false;
   return asking.signal;
 }
 
 export function offer(word, ways, choose) {
   if (openWord !== word) return;
-  const none = element("p", { className: "note", textContent: "The model sees no other likely way." });
+  const none = element("p", { className: "note", textContent: formatMessage("translate.alternatives.none") });
   const buttons = ways.map(({ shown, text }, number) => {
     const button = element("button", { type: "button", textContent: shown, tabIndex: number ? -1 : 0 });
     button.setAttribute("role", "menuitem");

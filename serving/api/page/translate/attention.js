@@ -1,10 +1,9 @@
 // Shows which words of the source a word of the translation attends to.
 
 import { byId } from "../common/elements.js";
+import { formatMessage, formatPercent } from "../common/messages.js";
 import { clearMarks, showMarks } from "./marks.js";
 import { places } from "./words.js";
-
-export const percent = (weight) => `${Math.round(100 * weight)}\u00a0%`;
 
 // Returns the numbers of the map's target words within [start, end] of the target.
 export function rowsAt(map, target, start, end) {
@@ -15,7 +14,7 @@ export function rowsAt(map, target, start, end) {
 
 // sentence: of the source, {source, start}, and where it starts in the text.
 export function showAttention(word, map, rows, { source, start }) {
-  if (!rows.length) return clearAttention(`${word}: was taken over from the text`);
+  if (!rows.length) return clearAttention(formatMessage("attention.copied", { word }));
   const weights = meansOver(map, rows);
   const marks = places(map.source_words, source)
     .map((place, number) => place && { start: start + place[0], end: start + place[1], weight: weights[number] })
@@ -34,7 +33,7 @@ const heaviest = (names, weights) => names
   .filter(([name, weight]) => name && weight >= 0.005)
   .sort(([, one], [, other]) => other - one)
   .slice(0, 3)
-  .map(([name, weight]) => `${name} ${percent(weight)}`);
+  .map(([name, weight]) => `${name} ${formatPercent(weight)}`);
 
 export function clearAttention(text = "") {
   clearMarks();

@@ -2,10 +2,10 @@
 
 import { onDrop } from "../common/dropping.js";
 import { byId, element } from "../common/elements.js";
+import { formatMessage } from "../common/messages.js";
 import { post, postForBlob, postForm, Refused, remove, Unreachable } from "../common/server.js";
 
 const MILLISECONDS = 500;
-const NOT_SENT = "could not be read";
 
 // languages: returns the chosen source, target and model.
 export function beginDocuments(languages) {
@@ -29,7 +29,7 @@ async function translateOne(file, { source, target, model }) {
     const result = await postForBlob(`${pathOf(handle)}/result`, keyOf(handle), line.signal);
     line.finish(result, `${target}-${file.name}`);
   } catch (error) {
-    if (error.name !== "AbortError") line.fail(error instanceof Refused ? error.message : NOT_SENT);
+    if (error.name !== "AbortError") line.fail(error instanceof Refused ? error.message : formatMessage("documents.unreadable"));
   }
 }
 
@@ -68,10 +68,10 @@ class Line {
     this.signal = cancelling.signal;
     this.name = name;
     this.progress = element("progress");
-    this.progress.setAttribute("aria-label", `Progress of ${name}`);
-    this.state = element("small", { textContent: "is being sent" });
-    this.button = element("button", { type: "button", className: "quiet", textContent: "Cancel" });
-    this.button.setAttribute("aria-label", `Cancel ${name}`);
+    this.progress.setAttribute("aria-label", formatMessage("documents.progress", { name }));
+    this.state = element("small", { textContent: formatMessage("documents.sending") });
+    this.button = element("button", { type: "button", className: "quiet", textContent: formatMessage("documents.cancel") });
+    this.button.setAttribute("aria-label", formatMessage("documents.cancel.label", { name }));
     this.button.addEventListener("click", () => { cancelling.abort(); this.item.remove(); });
     const side = element("div", { className: "state" }, this.progress, this.state);
     this.item = element("li", {}, element("span", { textContent: name }), side, this.button);
@@ -80,15 +80,16 @@ class Line {
 
   show({ fragments, fragments_done: done }) {
     if (fragments) Object.assign(this.progress, { max: fragments, value: done });
-    this.state.textContent = fragments ? `${done} of ${fragments} parts` : "is waiting";
+    this.state.textContent = fragments
+      ? formatMessage("documents.parts", { done, count: fragments }) : formatMessage("documents.waiting");
   }
 
   finish(blob, download) {
     const href = URL.createObjectURL(blob);
-    const link = element("a", { href, download, textContent: "Download" });
-    link.setAttribute("aria-label", `Download ${download}`);
+    const link = element("a", { href, download, textContent: formatMessage("documents.download") });
+    link.setAttribute("aria-label", formatMessage("documents.download.label", { name: download }));
     this.button.replaceWith(link);
-    byId("documents-status").textContent = `${this.name} is translated.`;
+    byId("documents-status").textContent = formatMessage("documents.done", { name: this.name });
   }
 
   fail(message) {

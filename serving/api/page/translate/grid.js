@@ -2,12 +2,10 @@
 // for each of the source. It is a table, so a screen reader reads it as one.
 
 import { byId, element } from "../common/elements.js";
-import { percent } from "./attention.js";
+import { formatMessage, formatPercent } from "../common/messages.js";
 import { savePicture } from "./picture.js";
 
 const MOST_CELLS = 10_000;
-const CAPTION = "How much of each word of the translation, a row, came from each word of the text, a column";
-const HELP = "Point at a cell, or go there by the arrow keys, for its figure.";
 const STEPS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
 
 let drawn = null;
@@ -37,10 +35,10 @@ export function clearGrid() {
 export function drawGrid(map) {
   if (drawn !== map) clearGrid();
   if (map.target_words.length * map.source_words.length > MOST_CELLS) {
-    byId("grid-status").textContent = "The sentence is too long to be drawn.";
+    byId("grid-status").textContent = formatMessage("attention.grid.too-long");
     return false;
   }
-  byId("grid-status").textContent = HELP;
+  byId("grid-status").textContent = formatMessage("attention.grid.help");
   if (drawn !== map) putInPlace(map);
   return true;
 }
@@ -68,7 +66,7 @@ function tableOf({ rows, columns, weights }) {
     element("tr", {}, heading("row", word), ...columns.map((name, column) => cell(word, name, weights[row][column]))));
   const corner = element("td", { className: "corner" });
   return element("table", {},
-    element("caption", { className: "hidden", textContent: CAPTION }),
+    element("caption", { className: "hidden", textContent: formatMessage("attention.grid.caption") }),
     element("thead", {}, element("tr", {}, corner, ...columns.map((name) => heading("col", name)))),
     element("tbody", {}, ...lines));
 }
@@ -76,9 +74,9 @@ function tableOf({ rows, columns, weights }) {
 const heading = (scope, textContent) => element("th", { scope, textContent });
 
 function cell(word, name, weight) {
-  const text = percent(weight);
+  const text = formatPercent(weight);
   const cell = element("td", { tabIndex: -1 }, element("span", { className: "hidden", textContent: text }));
-  cell.dataset.text = `${word} from ${name}: ${text}`;
+  cell.dataset.text = formatMessage("attention.grid.cell", { target: word, source: name, weight: text });
   cell.style.setProperty("--weight", weight.toFixed(3));
   return cell;
 }

@@ -1,6 +1,7 @@
 // Shows the attention of a sentence by layer and head, if the user has opened this part.
 
 import { byId } from "../common/elements.js";
+import { formatMessage } from "../common/messages.js";
 import { showingErrors } from "../common/server.js";
 import { AttentionView } from "../attention/view.js";
 
@@ -29,7 +30,7 @@ export async function showHeads(translation, sentence, isWanted) {
   const sentenceHeads = await showingErrors(byId("heads-status"), () => translation.headsOf(sentence, models));
   if (!isWanted()) return;
   if (!sentenceHeads) return clearViews();
-  byId("heads-status").textContent = `As ${sentenceHeads.model} reads both.`;
+  byId("heads-status").textContent = formatMessage("attention.by-model", { model: sentenceHeads.model });
   if (sentenceHeads !== drawn) view.show(sentenceHeads.views);
   drawn = sentenceHeads;
 }

@@ -1,9 +1,8 @@
 // Offers languages and models to translate with.
 
 import { byId, fillSelect } from "../common/elements.js";
+import { formatMessage, languageName } from "../common/messages.js";
 import { get, showingErrors } from "../common/server.js";
-
-const AUTO = ["auto", "Detect language"];
 
 let languages = [];
 let limit = Infinity;
@@ -21,10 +20,10 @@ export function beginLanguages(changed) {
 export async function offerLanguages(settings, models) {
   const failed = byId("translate-error");
   languages = (await showingErrors(failed, () => get("languages"))) ?? [];
-  if (!languages.length) failed.textContent ||= "This server has no model that translates.";
-  fillSelect(byId("source"), [AUTO, ...languages.map(({ code, name }) => [code, name])]);
+  if (!languages.length) failed.textContent ||= formatMessage("translate.no-model");
+  fillSelect(byId("source"), [["auto", formatMessage("translate.source.detect")], ...languages.map(({ code }) => [code, languageName(code)])]);
   const translators = models.filter((model) => model.task === "translate");
-  fillSelect(byId("translator"), [["", "Any model"], ...translators.map(({ id }) => [id, id])]);
+  fillSelect(byId("translator"), [["", formatMessage("translate.any-model")], ...translators.map(({ id }) => [id, id])]);
   offerTargets(byId("target").value || settings?.language.target.code);
   limit = settings?.charLimit > 0 ? settings.charLimit : Infinity;
   byId("formats").textContent = settings?.supportedFilesFormat.join(" ") ?? "";
@@ -35,18 +34,9 @@ function offerTargets(first = byId("target").value) {
   const source = byId("source").value;
   const from = languages.filter(({ code }) => source === "auto" || code === source);
   const codes = [...new Set(from.flatMap(({ targets }) => targets))].sort();
-  fillSelect(byId("target"), codes.map((code) => [code, nameOf(code)]));
+  fillSelect(byId("target"), codes.map((code) => [code, languageName(code)]));
   if (codes.includes(first)) byId("target").value = first;
   showSwap();
-}
-
-export function nameOf(code) {
-  const name = languages.find((language) => language.code === code)?.name;
-  try {
-    return name ?? new Intl.DisplayNames("en", { type: "language" }).of(code.replace("_", "-"));
-  } catch { // a code of a model's own
-    return code;
-  }
 }
 
 export function chosen() {

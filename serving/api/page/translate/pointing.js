@@ -1,6 +1,7 @@
 // Handles the words of a translation: pointing shows attention, a click shows alternatives.
 
 import { byId, element, withArrows } from "../common/elements.js";
+import { formatMessage } from "../common/messages.js";
 import { showingErrors } from "../common/server.js";
 import { beginAlternatives, closeAlternatives, offer, openAlternatives } from "./alternatives.js";
 import { clearAttention, rowsAt, showAttention } from "./attention.js";
@@ -10,8 +11,6 @@ import { beginMarks } from "./marks.js";
 import { beginQuality, clearQuality, showQuality } from "./quality.js";
 import { Translation } from "./translation.js";
 import { parts } from "./words.js";
-
-const HELP = "Point at a word of the translation: the words that it was made from light up in the text.";
 
 let translationShown = null; // a translation
 let pointed = null; // the sentence that was pointed at last
@@ -35,6 +34,7 @@ export function beginWords() {
   beginQuality(showShownQuality);
   beginGrid(() => drawSentence());
   beginHeads(showSentenceHeads);
+  hideWords();
 }
 
 export const shownText = () => translationShown?.text ?? "";
@@ -47,7 +47,7 @@ export function showWords(request, source, targets) {
 
 export function hideWords() {
   translationShown = pointed = null;
-  clearAttention(HELP);
+  clearAttention(formatMessage("attention.help"));
   clearGrid();
   clearHeads();
   clearQuality();
@@ -60,7 +60,7 @@ function draw() {
   byId("translation").replaceChildren(...elements);
   const first = byId("translation").querySelector(".word");
   if (first) first.tabIndex = 0;
-  clearAttention(HELP);
+  clearAttention(formatMessage("attention.help"));
   drawSentence();
   showSentenceHeads();
   showShownQuality();

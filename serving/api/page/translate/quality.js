@@ -1,10 +1,8 @@
 // Colours the words of a translation by their probabilities, and tells how good it seems to be.
 
 import { byId } from "../common/elements.js";
-import { percent } from "./attention.js";
+import { formatMessage, formatPercent } from "../common/messages.js";
 import { places } from "./words.js";
-
-const HELP = "Click a word for others.";
 
 export function beginQuality(changed) {
   byId("show-quality").addEventListener("change", changed);
@@ -18,14 +16,15 @@ export async function showQuality(translation, isShown) {
     const { score, sentences } = await translation.quality();
     if (!isShown() || !byId("show-quality").checked) return;
     colour(translation, sentences);
-    byId("words-help").textContent = score === null ? HELP : `Score ${percent(score)}. Darker words were less likely.`;
+    byId("words-help").textContent = score === null
+      ? formatMessage("translate.words.help") : formatMessage("translate.quality.score", { score: formatPercent(score) });
   } catch (error) {
     if (isShown()) byId("words-help").textContent = error.message;
   }
 }
 
 export function clearQuality() {
-  byId("words-help").textContent = HELP;
+  byId("words-help").textContent = formatMessage("translate.words.help");
   for (const word of wordsShown()) word.style.removeProperty("--surprise");
 }
 

@@ -4,11 +4,12 @@ import { whenBack } from "../common/connection.js";
 import { copied } from "../common/clipboard.js";
 import { byId } from "../common/elements.js";
 import { History } from "../common/history.js";
+import { formatMessage, formatPercent, languageName } from "../common/messages.js";
 import { stream, showingErrors, Unreachable } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { closeAlternatives } from "./alternatives.js";
 import { beginDocuments } from "./documents.js";
-import { beginLanguages, choose, chosen, mostCharacters, nameOf, swap } from "./languages.js";
+import { beginLanguages, choose, chosen, mostCharacters, swap } from "./languages.js";
 import { clearMarks } from "./marks.js";
 import { beginWords, hideWords, shownText, showWords } from "./pointing.js";
 import { glossaryOf } from "./words.js";
@@ -33,8 +34,8 @@ export function beginTranslating() {
   beginWords();
   beginDocuments(chosen);
   history = new History("translate", (entry) => { choose(entry); setText(entry.text); });
-  offerSnippet(byId("translate"), "Translate this text from a program", () => ({ path: "translate", body: request() }));
-  offerSnippet(byId("translate"), "Translate a document from a program", () => ({
+  offerSnippet(byId("translate"), formatMessage("translate.snippet.text"), () => ({ path: "translate", body: request() }));
+  offerSnippet(byId("translate"), formatMessage("translate.snippet.document"), () => ({
     path: "translate_file", form: { file: "@report.docx", source: chosen().source, target: chosen().target },
   }));
   whenBack(() => { if (wasUnreachable) soon(); });
@@ -51,9 +52,10 @@ function setText(text) {
 // Counts code points, as the server does.
 function showCount() {
   const count = [...byId("text").value].length;
-  const most = mostCharacters();
-  const formatNumber = (number) => number.toLocaleString("en");
-  byId("count").textContent = count ? `${formatNumber(count)}${count > most / 2 ? ` of ${formatNumber(most)}` : ""} characters` : "";
+  const limit = mostCharacters();
+  const shown = count > limit / 2
+    ? formatMessage("translate.characters.limit", { characters: count, limit }) : formatMessage("translate.characters", { count });
+  byId("count").textContent = count ? shown : "";
 }
 
 const request = () => ({ q: byId("text").value, ...chosen(), ...terms() });
@@ -127,6 +129,8 @@ function finish(request, answer, sentences) {
 }
 
 function described({ detectedLanguage, pivot }) {
-  const detection = detectedLanguage && `${nameOf(detectedLanguage.language)}, ${Math.round(detectedLanguage.confidence)} % certain`;
-  return [detection, pivot && `by two models, through ${nameOf(pivot)}`].filter(Boolean).join("; ");
+  const detection = detectedLanguage && formatMessage("translate.detected", {
+    language: languageName(detectedLanguage.language), certainty: formatPercent(detectedLanguage.confidence / 100),
+  });
+  return [detection, pivot && formatMessage("translate.pivot", { language: languageName(pivot) })].filter(Boolean).join("; ");
 }

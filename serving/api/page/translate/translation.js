@@ -1,5 +1,6 @@
 // A complete translation; asks the server for its attention, alternatives, scores and quality.
 
+import { formatMessage } from "../common/messages.js";
 import { Refused, post } from "../common/server.js";
 import { queriesOf, weightsOf } from "../attention/maps.js";
 import { sentencesOf } from "./words.js";
@@ -34,7 +35,7 @@ export class Translation {
     const { request, source, sentences } = this;
     const { attention } = await post("translate", { ...request, source, return_attention: true });
     const sources = sentencesOf(request.q, attention.map((sentence) => sentence.source_words));
-    if (attention.length !== sentences.length) throw new Error("Which words came of which is not known here.");
+    if (attention.length !== sentences.length) throw new Error(formatMessage("attention.unknown"));
     let start = 0;
     attention.forEach((map, number) => {
       const source = sources[number];
@@ -53,7 +54,7 @@ export class Translation {
   async headsOf(sentence, models) {
     if (sentence.heads) return sentence.heads;
     const model = models.find((model) => this.couldBeBy(model));
-    if (!model || !queriesOf(model).length) throw new Refused("No model shows the attention of these words.");
+    if (!model || !queriesOf(model).length) throw new Refused(formatMessage("attention.unavailable"));
     if (!sentence.source) await this.mapOf(sentence);
     const maps = await this.attentionOf(sentence, model.id, queriesOf(model));
     sentence.heads = { model: model.id, views: maps.map(weightsOf) };
@@ -89,7 +90,7 @@ export class Translation {
 
   // Asks once how good the translation is, unless the user has changed it.
   async quality() {
-    if (this.sentences.some(({ isChosen }) => isChosen)) throw new Refused("How good your own words are is not known.");
+    if (this.sentences.some(({ isChosen }) => isChosen)) throw new Refused(formatMessage("translate.quality.changed"));
     const { request, source } = this;
     return (await (this.estimating ??= post("translate", { ...request, source, quality: true }))).quality;
   }

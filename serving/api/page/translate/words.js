@@ -1,5 +1,6 @@
 // Finds words in texts. Knows nothing of the page.
 
+import { formatMessage } from "../common/messages.js";
 import { Refused } from "../common/server.js";
 
 const FIRST_WORDS = 4;
@@ -64,7 +65,7 @@ export function glossaryOf(text) {
   for (const line of text.split("\n").filter((line) => line.trim())) {
     const [term, ...rest] = line.split("=");
     const translations = rest.join("=").split(",").map((translation) => translation.trim()).filter(Boolean);
-    if (!term.trim() || !translations.length) throw new Refused(`Glossary: “${line.trim()}” should read term = translation.`);
+    if (!term.trim() || !translations.length) throw new Refused(formatMessage("translate.glossary.line", { line: line.trim() }));
     glossary[term.trim()] = translations;
   }
   return glossary;

@@ -1,6 +1,7 @@
 // Draws values as they come, as lines; the numbers above them say what is now.
 
 import { element } from "../common/elements.js";
+import { formatMessage, formatNumber } from "../common/messages.js";
 
 const SECONDS = 120;
 const SVG = "http://www.w3.org/2000/svg";
@@ -9,7 +10,8 @@ const HEIGHT = 40;
 const NONE = "–";
 
 export class Chart {
-  // lines: of each its name, its unit, and a function of two readings; all have one scale.
+  // lines: of each its name, the message of a value with its unit if it has one, and a function of two
+  // readings; all have one scale.
   constructor(place, title, lines) {
     const picture = drawn("svg", { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", class: "chart", "aria-hidden": true });
     picture.append(drawn("line", { x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }));
@@ -35,11 +37,11 @@ export class Chart {
     for (const line of this.lines) {
       const latest = line.value(readings);
       line.points = [...line.points, [at, latest]].filter(([then]) => then > at - SECONDS);
-      line.number.textContent = latest === null ? NONE : formatValue(latest) + line.unit;
+      line.number.textContent = latest === null ? NONE : withUnit(formatReading(latest), line.unit);
     }
     const values = this.lines.flatMap(({ points }) => points.map(([, value]) => value)).filter(Number.isFinite);
     const top = Math.max(...values, 0);
-    this.top.textContent = top ? `up to ${formatValue(top)}` : "";
+    this.top.textContent = top ? formatMessage("load.up-to", { value: formatReading(top) }) : "";
     this.card.classList.toggle("idle", !top);
     for (const { line, points } of this.lines) line.setAttribute("points", placed(points, at, top || 1));
   }
@@ -51,10 +53,12 @@ function drawn(name, attributes) {
   return created;
 }
 
-function formatValue(value) {
-  if (!Number.isFinite(value)) return "more than 300000";
-  return value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
+function formatReading(value) {
+  if (!Number.isFinite(value)) return formatMessage("load.more-than", { value: 300_000 });
+  return formatNumber(value, { maximumFractionDigits: value < 10 ? 1 : 0 });
 }
+
+const withUnit = (value, unit) => (unit ? formatMessage(unit, { value }) : value);
 
 // The newest point is at the right; a value that is not there is drawn on the floor.
 function placed(points, now, top) {

@@ -2,6 +2,7 @@
 // of the last two minutes.
 
 import { byId } from "../common/elements.js";
+import { formatMessage, formatPercent } from "../common/messages.js";
 import { get, getText, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { Chart } from "./chart.js";
@@ -11,38 +12,39 @@ const SECONDS = 2;
 const FAILED = ["refused", "limited", "overloaded", "expired", "failed"];
 
 const times = (name) => [
-  ["half within", " ms", (readings) => quantile(0.5, readings, name)],
-  ["95 % within", " ms", (readings) => quantile(0.95, readings, name)],
+  [formatMessage("load.half-within"), "load.milliseconds", (readings) => quantile(0.5, readings, name)],
+  [formatMessage("load.most-within", { share: formatPercent(0.95) }), "load.milliseconds", (readings) => quantile(0.95, readings, name)],
 ];
 
-// Of each chart its lines: name, unit, and the value between two readings of the metrics.
-const CHARTS = {
-  "Requests": [
-    ["a second", "", (readings) => rate(readings, "attendant_requests_total")],
+// Returns of each chart its lines: name, the message of a value with its unit, and the value between two
+// readings of the metrics.
+const describeCharts = () => ({
+  "load.requests": [
+    [formatMessage("load.per-second"), null, (readings) => rate(readings, "attendant_requests_total")],
   ],
-  "Requests in progress": [
-    ["running", "", ({ now }) => sum(now, "attendant_requests_running")],
-    ["waiting", "", ({ now }) => sum(now, "vllm:num_requests_waiting")],
+  "load.in-progress": [
+    [formatMessage("load.running"), null, ({ now }) => sum(now, "attendant_requests_running")],
+    [formatMessage("load.waiting"), null, ({ now }) => sum(now, "vllm:num_requests_waiting")],
   ],
-  "Tokens written": [
-    ["a second", "", (readings) => rate(readings, "vllm:generation_tokens_total")],
+  "load.tokens": [
+    [formatMessage("load.per-second"), null, (readings) => rate(readings, "vllm:generation_tokens_total")],
   ],
-  "Time of a request": times("attendant_request_seconds"),
-  "Time to the first token": times("vllm:time_to_first_token_seconds"),
-  "Refused or failed": [
-    ["a second", "", (readings) => FAILED
+  "load.request-time": times("attendant_request_seconds"),
+  "load.first-token-time": times("vllm:time_to_first_token_seconds"),
+  "load.failed": [
+    [formatMessage("load.per-second"), null, (readings) => FAILED
       .map((outcome) => rate(readings, "attendant_requests_total", `outcome="${outcome}"`))
       .reduce((one, other) => one + other)],
   ],
-};
+});
 
 let timer = null;
 let latest = null;
 let charts = [];
 
 export function beginLoad() {
-  charts = Object.entries(CHARTS).map(([title, lines]) => new Chart(byId("charts"), title, lines));
-  offerSnippet(byId("load"), "Read the metrics from a program", () => ({ path: "metrics" }));
+  charts = Object.entries(describeCharts()).map(([key, lines]) => new Chart(byId("charts"), formatMessage(key), lines));
+  offerSnippet(byId("load"), formatMessage("load.snippet"), () => ({ path: "metrics" }));
 }
 
 export async function showLoad(isShown) {

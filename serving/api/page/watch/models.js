@@ -1,14 +1,15 @@
 // Shows the models, with their cards.
 
 import { byId, element } from "../common/elements.js";
+import { formatList, formatMessage, languageName } from "../common/messages.js";
 import { get, showingErrors } from "../common/server.js";
 import { elementsOf } from "../common/markdown.js";
 import { offerSnippet } from "../common/snippets.js";
 
-const names = new Intl.DisplayNames("en", { type: "language" });
+const MOST_LANGUAGES = 4; // that are named of a model
 
 export function beginModels() {
-  offerSnippet(byId("models"), "List the models from a program", () => ({ path: "v1/models" }));
+  offerSnippet(byId("models"), formatMessage("models.snippet"), () => ({ path: "v1/models" }));
 }
 
 export async function showModels() {
@@ -22,7 +23,7 @@ function modelCard(model) {
   const rows = Object.entries(described(model)).filter(([, value]) => value);
   const list = element("dl");
   for (const [name, value] of rows) {
-    list.append(element("dt", { textContent: name }), element("dd", { textContent: value }));
+    list.append(element("dt", { textContent: formatMessage(name) }), element("dd", { textContent: value }));
   }
   const title = element("h2", { textContent: model.id });
   const does = element("p", { className: "note", textContent: purpose(model) });
@@ -30,55 +31,51 @@ function modelCard(model) {
 }
 
 function purpose({ task, picture, source_languages: from, target_languages: into }) {
-  if (task === "translate") return `Translates ${named(from)} into ${named(into)}`;
-  if (task === "embed") return "Makes vectors of texts, to compare them: /v1/embeddings, /v1/rerank";
-  if (task === "classify-tokens") return "Labels parts of texts, such as names: /v1/classify";
-  if (task === "fill-mask") return "Guesses masked words: /v1/fill-mask";
-  if (task === "classify") return "Labels texts, or pairs of them: /classify, /v1/rerank";
-  if (picture) return "Writes about pictures";
-  return into.length ? `Writes ${named(into)}` : "Writes";
+  if (task === "translate") return formatMessage("models.translates", { sources: named(from), targets: named(into) });
+  if (task === "embed") return formatMessage("models.embeds");
+  if (task === "classify-tokens") return formatMessage("models.classifies-tokens");
+  if (task === "fill-mask") return formatMessage("models.fills-mask");
+  if (task === "classify") return formatMessage("models.classifies");
+  if (picture) return formatMessage("models.captions");
+  return into.length ? formatMessage("models.writes-languages", { languages: named(into) }) : formatMessage("models.writes");
 }
 
 function named(codes) {
-  const languageNames = codes.slice(0, 4).map((code) => {
-    try {
-      return names.of(code.replace("_", "-"));
-    } catch { // a code of a model's own
-      return code;
-    }
-  });
-  return languageNames.join(", ") + (codes.length > languageNames.length ? ` and ${codes.length - languageNames.length} more` : "");
+  const shown = codes.slice(0, MOST_LANGUAGES).map(languageName);
+  if (codes.length <= shown.length) return formatList(shown);
+  return formatMessage("models.more-languages", { languages: shown.join(", "), count: codes.length - shown.length });
 }
 
 function described(model) {
   return {
-    "Architecture": model.architecture,
-    "Precision": model.precision,
-    "Tokens at most": `${model.max_model_len}`,
-    "Tokens of source": model.max_source_tokens && `${model.max_source_tokens}`,
-    "Chats": model.task === "generate" && !model.picture && (model.has_chat_template ? "yes" : "no"),
-    "Recommended": Object.entries(model.generation).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join(", "),
-    "Runs as": model.plan && plan(model.plan),
-    "Fingerprint": model.system_fingerprint,
+    "models.architecture": model.architecture,
+    "models.precision": model.precision,
+    "models.max-tokens": `${model.max_model_len}`,
+    "models.max-source-tokens": model.max_source_tokens && `${model.max_source_tokens}`,
+    "models.chats": model.task === "generate" && !model.picture && (model.has_chat_template ? formatMessage("models.yes") : formatMessage("models.no")),
+    "models.recommended": Object.entries(model.generation).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join(", "),
+    "models.runs-as": model.plan && plan(model.plan),
+    "models.fingerprint": model.system_fingerprint,
   };
 }
 
 function plan({ engines, threads, chosen }) {
-  const counted = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-  return `${counted(engines, "engine")} of ${counted(threads, "thread")} (${chosen})`;
+  return formatMessage("models.plan", {
+    engines: formatMessage("models.engines", { count: engines }), threads: formatMessage("models.threads", { count: threads }), chosen,
+  });
 }
 
 // What its makers say; it is read when somebody opens it.
 function card(id) {
   const text = element("div", { className: "about" });
-  const summary = element("summary", { textContent: "Model card" });
-  summary.setAttribute("aria-label", `Model card of ${id}`);
+  const summary = element("summary", { textContent: formatMessage("models.card") });
+  summary.setAttribute("aria-label", formatMessage("models.card.label", { model: id }));
   const details = element("details", {}, summary, text);
   details.addEventListener("toggle", async () => {
     details.parentElement.classList.toggle("wide", details.open);
     if (!details.open || text.hasChildNodes()) return;
     const model = await showingErrors(text, () => get(`v1/models/${id.split("/").map(encodeURIComponent).join("/")}`));
-    if (model) text.replaceChildren(...elementsOf(model.card || "Its makers say nothing of it.", 3));
+    if (model) text.replaceChildren(...elementsOf(model.card || formatMessage("models.card.empty"), 3));
   });
   return details;
 }

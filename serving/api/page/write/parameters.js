@@ -1,6 +1,7 @@
 // Offers all parameters with an effect that the server's own description of its requests has.
 
 import { byId, element } from "../common/elements.js";
+import { formatMessage } from "../common/messages.js";
 import { get, Refused } from "../common/server.js";
 
 const SCHEMAS = { completion: "CompletionBody", chat: "ChatBody" };
@@ -51,7 +52,7 @@ function inputFor(id, schema) {
   const types = typesOf(schema);
   const values = schema.enum ?? (types.includes("boolean") ? [true, false, ...constantsOf(schema)] : null);
   if (values) {
-    const options = [["", `default: ${schema.default}`], ...values.map((value) => [JSON.stringify(value), `${value}`])];
+    const options = [["", formatMessage("write.parameters.default", { value: `${schema.default}` })], ...values.map((value) => [JSON.stringify(value), `${value}`])];
     return element("select", { id }, ...options.map(([value, textContent]) => element("option", { value, textContent })));
   }
   const isNumber = types.some((type) => type === "number" || type === "integer");
@@ -65,7 +66,7 @@ export function showParameters(isChat, recommended, length) {
   for (const { name, schema, modes, input, place } of fields) {
     place.hidden = !modes.includes(isChat ? "chat" : "completion");
     input.placeholder = recommended[name] ?? schema.default ?? (input.type === "text" && isJson(schema) ? "JSON" : "");
-    if (name === "max_tokens") input.placeholder = isChat ? "until it ends" : recommended[name] ?? length;
+    if (name === "max_tokens") input.placeholder = isChat ? formatMessage("write.parameters.until-end") : recommended[name] ?? length;
   }
 }
 
@@ -84,6 +85,6 @@ function valueOf(name, schema, input) {
   try {
     return JSON.parse(input.value);
   } catch {
-    throw new Refused(`${name}: ${input.value} is no JSON.`);
+    throw new Refused(formatMessage("write.parameters.no-json", { name, value: input.value }));
   }
 }

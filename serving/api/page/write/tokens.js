@@ -1,6 +1,7 @@
 // Shows tokens, coloured by probability.
 
 import { byId, element, withArrows } from "../common/elements.js";
+import { formatMessage, formatPercent } from "../common/messages.js";
 
 const DARKEST = Math.log(1000); // for a probability of 0.001 or less
 
@@ -32,13 +33,13 @@ function coloured(box, textContent, { logprob, others }) {
   const surprise = Math.min(-(logprob ?? 0) / DARKEST, 1);
   span.style.setProperty("--surprise", surprise.toFixed(3));
   span.dataset.text = [[textContent, logprob ?? 0], ...others.filter(([text]) => text !== textContent)]
-    .map(([text, value]) => `“${text}” ${percent(value)}`)
+    .map(([text, value]) => formatMessage("write.token", { token: text, probability: formatProbability(value) }))
     .join(", ");
   if (!box.querySelector(".token[tabindex='0']")) span.tabIndex = 0;
   return span;
 }
 
-const percent = (logprob) => `${Number((100 * Math.exp(logprob)).toPrecision(2))}\u00a0%`;
+const formatProbability = (logprob) => formatPercent(Math.exp(logprob), { maximumSignificantDigits: 2 });
 
 export function beginTokens(box) {
   withArrows(box, ".token");

@@ -4,6 +4,7 @@ import { copied } from "../common/clipboard.js";
 import { byId, element, fillSelect } from "../common/elements.js";
 import { History } from "../common/history.js";
 import { elementsOf } from "../common/markdown.js";
+import { formatMessage, formatNumber, formatPercent } from "../common/messages.js";
 import { stream, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { AttentionView } from "../attention/view.js";
@@ -14,7 +15,7 @@ import { append, beginTokens, tokensOfChat, tokensOfCompletion } from "./tokens.
 const OTHERS_SHOWN = 4;
 const MOST_TOKENS = 200; // of a text, unless one asks for more: a model that was not made to chat may never end
 const MOST_WITH_ATTENTION = 60;
-const THINKS = "The model thinks before it answers.";
+const LEGEND = [1, 0.1, 0.01, 0.001]; // probabilities that are named under the scale
 const WITH_USAGE = { stream_options: { include_usage: true } };
 
 let running = null;
@@ -44,9 +45,10 @@ export function beginWriting() {
   byId("show-attention").addEventListener("change", showMode);
   for (const input of document.getElementsByName("mode")) input.addEventListener("change", showMode);
   beginTokens(byId("written"));
+  byId("legend-ticks").replaceChildren(...LEGEND.map((share) => element("span", { textContent: formatPercent(share, { maximumFractionDigits: 1 }) })));
   view = new AttentionView(byId("written-attention"));
   history = new History("write", ({ text }) => { byId("prompt").value = text; byId("prompt").focus(); });
-  offerSnippet(byId("write"), "Ask for this from a program", () => ({ path: path(), body: isChat() ? chatBody() : completionBody() }));
+  offerSnippet(byId("write"), formatMessage("write.snippet"), () => ({ path: path(), body: isChat() ? chatBody() : completionBody() }));
 }
 
 export function offerWriters(all) {
@@ -64,9 +66,9 @@ function offerModes() {
   (chat.disabled ? completion : chat).checked = true;
   byId("show-attention").disabled = !attentionQueries().length;
   byId("write-hint").textContent = [
-    ...(models.length ? [] : ["This server has no model that writes."]),
-    ...(models.length && chat.disabled ? ["This model was not made to chat: it continues texts."] : []),
-    ...(models.length && byId("show-attention").disabled ? ["Its attention cannot be shown: it was exported without, or has none."] : []),
+    ...(models.length ? [] : [formatMessage("write.no-model")]),
+    ...(models.length && chat.disabled ? [formatMessage("write.no-chat")] : []),
+    ...(models.length && byId("show-attention").disabled ? [formatMessage("write.no-attention")] : []),
   ].join(" ");
   showMode();
 }
@@ -80,10 +82,10 @@ const attentionQueries = () => (chosenModel() ? queriesOf(chosenModel()) : []);
 const isChat = () => document.querySelector("[name=mode]:checked").value === "chat";
 
 function showMode() {
-  byId("prompt-label").textContent = isChat() ? "Message" : "Beginning of the text";
-  byId("prompt").placeholder = isChat() ? "Say something" : "Once upon a time";
-  byId("begin").textContent = isChat() ? "Send" : "Write";
-  byId("begin").title = isChat() ? "Enter does it too; Shift and Enter break the line" : "Control and Enter do it too";
+  byId("prompt-label").textContent = formatMessage(isChat() ? "write.message" : "write.prompt");
+  byId("prompt").placeholder = formatMessage(isChat() ? "write.message.placeholder" : "write.prompt.placeholder");
+  byId("begin").textContent = formatMessage(isChat() ? "write.send" : "write.begin");
+  byId("begin").title = formatMessage(isChat() ? "write.send.title" : "write.begin.title");
   byId("system-field").hidden = !isChat();
   showOffers();
   showParameters(...currentModel());
@@ -164,21 +166,21 @@ async function complete() {
 async function chat() {
   const body = chatBody();
   const message = body.messages.at(-1);
-  const question = paragraph(who("You: "), message.content);
+  const question = paragraph(who(`${formatMessage("write.you")} `), message.content);
   byId("written").append(question);
-  const answers = sideBySide(body.n, () => element("div", { className: "answer" }, who("Model: ")));
+  const answers = sideBySide(body.n, () => element("div", { className: "answer" }, who(`${formatMessage("write.model")} `)));
   byId("written").scrollTop = byId("written").scrollHeight;
   byId("prompt").value = "";
   let content = ""; // of the first answer, which the chat continues
   try {
     for await (const { index, delta, logprobs } of choices(body)) {
       const text = delta.content ?? "";
-      if (delta.reasoning_content) byId("write-status").textContent = THINKS;
+      if (delta.reasoning_content) byId("write-status").textContent = formatMessage("write.thinks");
       if (index === 0) content += text;
       append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
     }
   } finally {
-    if (byId("write-status").textContent === THINKS) byId("write-status").textContent = "";
+    if (byId("write-status").textContent === formatMessage("write.thinks")) byId("write-status").textContent = "";
     if (content) {
       messages.push(message, { role: "assistant", content });
       latest = { content: message.content, shown: [question, answers] };
@@ -215,7 +217,9 @@ function showAttention(choices) {
 }
 
 function showUsage(tokens, seconds) {
-  byId("write-status").textContent = `${tokens} tokens in ${seconds.toFixed(1)} s, ${(tokens / seconds).toFixed(0)} a second`;
+  byId("write-status").textContent = formatMessage("write.usage", {
+    count: tokens, seconds: formatNumber(seconds, { minimumFractionDigits: 1, maximumFractionDigits: 1 }), rate: Math.round(tokens / seconds),
+  });
 }
 
 // A message without an answer goes back to the input, where it can be changed.

@@ -91,6 +91,7 @@ async def test_what_is_told_of_a_model(world: World) -> None:
 
     assert (answer["max_model_len"], answer["max_source_tokens"]) == (128, 64)
     assert (answer["precision"], answer["architecture"]) == ("fp32", "fake")
+    assert answer["domain"] is None
 
 
 @pytest.mark.parametrize("name", ["shout:xx", "shout:", "story:fr", "story/fr"])

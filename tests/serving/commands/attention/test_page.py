@@ -186,7 +186,7 @@ def test_it_needs_nothing_but_itself_where_it_is_served(driver: Chrome, file: Pa
 
 def test_no_text_acts_as_markup(file: Path) -> None:
     written = file.read_text()
-    assert written.count("</script>") == 2  # of the data, and of the code
+    assert written.count("</script>") == 3  # of the messages, the data and the code
     assert "alert(1)</script>" not in written
 
 
