@@ -24,6 +24,7 @@ from serving.version import VERSION
 # Name -> module and click command.
 _COMMANDS = {
     "serve": "serving.commands.serve:serve",
+    "list": "serving.commands.bundles:list_bundles",
     "keys": "serving.commands.administration:keys",
     "models": "serving.commands.administration:models",
     "memory": "serving.commands.memory:memory",
@@ -62,7 +63,7 @@ _SECTIONS = {
         "align",
         "mcp",
     ),
-    "Get models": ("pull", "export", "import-argos", "train", "tune"),
+    "Get models": ("list", "pull", "export", "import-argos", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "state", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }
@@ -149,6 +150,10 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 )
 def main() -> None:
     """Serve trained attention models over HTTP, or use them right here.
+
+    \b
+    A translator of Firefox, fetched and served:
+      attendant serve firefox/en-fr
 
     \b
     A model goes from checkpoint to server in two steps:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from serving.bundle.folders import BUILD_FOLDER, bundle_folders, find_bundles
 from serving.errors import RequestError
 from serving.requests.parameters import NUM_BEAMS, TEMPERATURE
 
@@ -22,8 +23,6 @@ from dataclasses import MISSING
 from serving.requests.parameters import OPTIONS, Choices, Integers, Option
 
 _BAR_DELAY_SECONDS = 2.0
-
-BUNDLES = Path("build/bundles")
 
 
 def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
@@ -41,8 +40,8 @@ def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
         "--model",
         type=click.Path(path_type=Path),
         callback=given_or_found,
-        help=f"A bundle.  [default: of those in {BUNDLES} that can do this the one that a server"
-        " would choose]",
+        help=f"A bundle.  [default: of those in {BUILD_FOLDER} and of `attendant list` that can do"
+        " this the one that a server would choose]",
     )
 
 
@@ -54,14 +53,15 @@ def _found_bundle(
     from serving.errors import BundleError
 
     manifests = {}
-    for file in sorted(BUNDLES.glob("*/bundle.json")):
+    for path in find_bundles(bundle_folders()):
         with suppress(BundleError):
-            manifest = open_manifest(file.parent)
+            manifest = open_manifest(path)
             fits = manifest.serves in tasks and (manifest.picture is not None) == reads_pictures
             if fits and _translates(manifest, *languages):
-                manifests[file.parent] = manifest
+                manifests[path] = manifest
     if not manifests:
-        raise click.UsageError(f"give --model BUNDLE: there is none in {BUNDLES} that can do this")
+        message = f"there is none in {BUILD_FOLDER} that can do this"
+        raise click.UsageError(f"give --model BUNDLE: {message}")
     folder = list(manifests)[in_order(list(manifests.values()))[0]]
     click.echo(f"attendant: the model is {folder}", err=True)
     return folder
