@@ -114,8 +114,9 @@ def _complete(
         elif (pause := next(pauses, None)) is not None:
             time.sleep(pause)
         else:
-            problem = f"{file.url} ends after {size:,} of {file.size:,} bytes"
-            raise error or PullError([problem])
+            problem = str(error) if error else f"{file.url} ends too early"
+            progress = f"{size:,} of {file.size:,} bytes are here, and the same command goes on"
+            raise Unreachable([f"{problem}: {progress}"])
     if size > file.size:
         part.unlink()
         raise PullError([f"{file.url} has more than the {file.size:,} bytes that were announced"])
