@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from serving.bundle.manifest import Manifest
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.decoding import Decoding
+    from serving.pipelines.decoding import Decoding, Structure
 from collections.abc import Callable
 from dataclasses import MISSING
 
 from serving.requests.parameters import OPTIONS, Choices, Integers, Option
 
 _BAR_DELAY_SECONDS = 2.0
+DEFAULT_TEMPERATURE = 0.8  # of generated text
 
 
 def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
@@ -102,6 +103,36 @@ def languages_of(card: "ModelCard", source: str | None, target: str | None) -> t
     source = source or _only("--source", card.source_languages)
     language = card.source_language(source)
     return language, target or _only("--target", card.targets_of(language))
+
+
+def completion_decoding(
+    card: "ModelCard",
+    options: Mapping[str, Any],
+    num_completions: int = 1,
+    structure: "Structure | None" = None,
+    default_max_tokens: int | None = None,
+) -> "Decoding":
+    """Take what the options say, and the bundle's defaults for the rest.
+
+    default_max_tokens: where neither says how long a text may be; None is as long as fits.
+    """
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
+
+    decoding_options, limit = given_options(options), options["max_tokens"]
+    said = decoding_options if limit is None else {**decoding_options, "max_tokens": limit}
+    if limit is None and MAX_NEW_TOKENS not in card.generation:
+        limit = default_max_tokens
+    decoding = resolve_decoding(
+        said,
+        card.generation,
+        num_completions,
+        DEFAULT_TEMPERATURE,
+        structure=structure,
+        max_new_tokens=limit,
+    )
+    if decoding.beam is None:
+        refuse_idle(decoding_options, NUM_BEAMS, "--beam")
+    return decoding
 
 
 def _only(option: str, languages: tuple[str, ...]) -> str:
