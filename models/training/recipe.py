@@ -26,7 +26,7 @@ CHARACTERS_PER_TOKEN = 4
 LONGEST_LINE = 2_000  # characters; a longer one is no sentence, and is not learned from
 IDENTIFIED_CHARACTERS = 20_000
 MEASURED_THREADS = 2  # of the speeds below
-# A step of d_model 128 and 512 tokens took 0.14 s of one core in fp32 and 0.21 s in bf16 (Zen 4).
+# A step of d_model 128 and 512 tokens took 0.14 s of one core in fp32 and 0.21 s in bf16 (Xeon).
 LEAST_DIM_OF_BF16 = 256
 SPEED_OF_A_GPU = 50  # as a multiple of two cores, for the choice alone
 
