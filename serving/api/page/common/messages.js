@@ -29,6 +29,8 @@ const formatValue = (value) => (typeof value === "number" ? formatNumber(value) 
 
 export const formatNumber = (number, options = {}) => number.toLocaleString(language, options);
 
+export const interfaceLanguage = () => language;
+
 // share: from 0 to 1.
 export const formatPercent = (share, options = {}) => formatNumber(share, { style: "percent", ...options });
 

@@ -32,7 +32,7 @@ NOT_SHOWN = {
     *("CompletionBody", "ChatBody", "Without effect", "True", "False", "None", "+Inf", "Infinity"),
     *("English", "Deutsch", "Español", "Français", "Português", "15px system-ui, sans-serif"),
 }
-PROGRAMS = ("snippets.js",)  # writes programs in curl and Python
+PROGRAMS = ("snippets.js", "examples.js")  # programs in curl and Python, and texts to translate
 SELECTORS = re.compile(
     r"(className: |class: |querySelectorAll\(|matchMedia\(|linear-gradient\()[\"`][^\"`]*[\"`]"
 )
