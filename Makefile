@@ -32,15 +32,15 @@ install = $(or $(PYTHON),$(error Attendant needs Python 3.11 or newer)) -m deplo
 
 checkpoints := $(notdir $(patsubst %/,%,$(dir $(wildcard models/checkpoints/*/config.json))))
 bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
-# A translator of general text that is not shipped: `make serve` fetches it once, and goes on without it offline.
-pulled := build/bundles/bergamot-en-pt-$(PRECISION)
+# Translators of general text, which are not shipped: `make serve` fetches the first that it can, once, and goes on without it offline.
+pulled := $(addprefix build/bundles/,$(addsuffix -$(PRECISION),firefox-en-fr bergamot-en-pt))
 
 .PHONY: help serve models bundles develop unit test test-full test-all docs labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-serve: models ## export the shipped checkpoints where needed, fetch bergamot-en-pt, serve them
+serve: models ## export the shipped checkpoints where needed, fetch firefox/en-fr or bergamot-en-pt, serve them
 	$(attendant) serve $(bundles) $(shell ls -d $(pulled) 2>/dev/null) --device $(provider) --host $(HOST) --port $(PORT)
 
 models:

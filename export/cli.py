@@ -138,8 +138,8 @@ def export(
     """Turn the trained model SOURCE into an ONNX bundle that can be served.
 
     SOURCE is a checkpoint folder of `attendant train`, a folder of Hugging Face (config.json,
-    safetensors, tokenizer), a GGUF file, a folder of Marian or Bergamot (model.npz or
-    *.intgemm.alphas.bin, vocabularies, shortlist), or a checkpoint of OpenNMT-py or fairseq.
+    safetensors, tokenizer) or a GGUF file. It may also be a folder of Marian or Bergamot (model.npz
+    or *.intgemm.alphas.bin, vocabularies, shortlist), or a checkpoint of OpenNMT-py or fairseq.
     Nothing in it is executed.
 
     The bundle appears whole or not at all. Its model card says how far it is from the torch model.

@@ -59,6 +59,7 @@ max-length-break: 128
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_ARCHITECTURE = re.compile(r"[A-Za-z0-9][\w.-]*|")  # it is a part of a folder's name
 _MOST_NAMED = 8  # pairs in an error
 
 
@@ -233,13 +234,13 @@ def _read_models(records: Iterable[Any]) -> tuple[tuple[FirefoxModel, ...], dict
         target = record.get("targetLanguage") or record.get("toLang")
         if not (_is_language(source) and _is_language(target)):
             continue
-        architecture = record.get("architecture") or record.get("variant") or ""
         try:
+            architecture = _read_architecture(record)
             version, file = _read_version(record), _read_file(record)
         except ValueError as error:
             problems[f"{source}-{target}"] = str(error)
             continue
-        by_type = files.setdefault((source, target, str(architecture), version), {})
+        by_type = files.setdefault((source, target, architecture, version), {})
         if file is not None:
             by_type[file.type] = file
     models = []
@@ -264,6 +265,13 @@ def _is_for_phones(record: dict[str, Any]) -> bool:
 
 def _is_language(code: object) -> bool:
     return isinstance(code, str) and _LANGUAGE.fullmatch(code) is not None
+
+
+def _read_architecture(record: dict[str, Any]) -> str:
+    architecture = str(record.get("architecture") or record.get("variant") or "")
+    if not _ARCHITECTURE.fullmatch(architecture):
+        raise ValueError(f"a record has no usable architecture: {architecture[:40]}")
+    return architecture
 
 
 def _read_version(record: dict[str, Any]) -> tuple[int, int]:

@@ -188,7 +188,7 @@ def search_plan(
         raise click.UsageError("--assert judges one run; a search has --objective")
     kind = options["arrivals"] or ("poisson" if search.find_capacity else CLOSED_LOOP)
     if search.find_capacity and not report.objective:
-        raise click.UsageError('--find-capacity needs --objective, as "ttft_p95_ms=200"')
+        raise click.UsageError('--find-capacity needs --objective, as "p95_ttft_ms=200"')
     if search.find_capacity and kind == CLOSED_LOOP:
         raise click.UsageError("--find-capacity needs open --arrivals: poisson or constant")
     if search.sweep and (options["rate"] or options["users"]):

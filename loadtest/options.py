@@ -183,7 +183,7 @@ REPORT_OPTIONS = (
         "--objective",
         type=Parsed("limits", parse_objective),
         metavar="FIGURE=BOUND,...",
-        help='What all requests together must keep, as "ttft_p95_ms=200,itl_p99_ms=50"; at most '
+        help='What all requests together must keep, as "p95_ttft_ms=200,p99_itl_ms=50"; at most '
         "1 % may fail unless error_rate=SHARE is in it.",
     ),
     click.option(

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-VERSION = 3
+VERSION = 4
 OK = "ok"
 CANCELLED = "cancelled"  # the load test closed the connection on purpose
 CLOSED_LOOP = "closed"  # arrivals that wait for answers

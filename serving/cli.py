@@ -60,7 +60,7 @@ _SECTIONS = {
         "align",
         "mcp",
     ),
-    "Get models": ("pull", "export", "train", "tune"),
+    "Get models": ("pull", "export", "import-argos", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "state", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }

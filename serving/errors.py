@@ -29,6 +29,7 @@ AttendantError
     └── EngineStopped   the engine is shut down, or is shutting down
 """
 
+import json
 from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
@@ -221,8 +222,13 @@ def _rebuild(cls: type[AttendantError], args: tuple[Any, ...], state: dict[str, 
 
 
 def shorten(value: object, max_characters: int = 60) -> str:
-    """Return `repr(value)`, without its middle if it is long."""
-    text = repr(value if not isinstance(value, str | bytes) else value[: 2 * max_characters])
+    """Return a value as JSON writes it, without its middle if it is long; bytes as their text."""
+    start = value[: 2 * max_characters] if isinstance(value, str | bytes) else value
+    if isinstance(start, bytes):
+        start = start.decode(errors="replace")
+    text = json.dumps(start, ensure_ascii=False, skipkeys=True, default=str)
+    # What terminals and logs cannot show is escaped; lone surrogates could not be sent as UTF-8.
+    text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     if len(text) <= max_characters:
         return text
     half = max_characters // 2

@@ -118,6 +118,7 @@ EXPORT = {
     "downloads": 2,
     "http_files": 3,
     "firefox": 4,
+    "argos": 5,
     "readers": 2,
     "scoring": 3,
     "cli": 4,
@@ -151,7 +152,7 @@ MODELS = {
 }
 RANKS = {"serving": SERVING, "serving.api": API, "export": EXPORT, "models": MODELS}
 SHARED = ("export.graph", "export.layers", "models.layers", "models.architectures")
-FORMATS = ["common", "fairseq", "gguf", "hugging_face", "joeynmt", "marian", "opennmt", "sockeye"]
+FORMATS = ["common", "ctranslate2", "fairseq", "gguf", "hugging_face", "joeynmt", "marian", "opennmt", "sockeye"]
 
 
 @dataclass(frozen=True)

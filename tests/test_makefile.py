@@ -35,7 +35,7 @@ case "$1 $2" in
         echo "fetch $3" >>calls
         [ -z "$FETCH_SECONDS" ] || exec sleep "$FETCH_SECONDS"
         echo "a long story" >&2
-        exit "${FETCH_STATUS:-0}" ;;
+        case " $NOT_FETCHED " in *" $3 "*) exit 2 ;; esac ;;
     "-m pip")
         [ "$3" = install ] || exit 0
         echo "$@" >>calls
@@ -130,7 +130,8 @@ def test_serve_exports_and_serves_what_is_shipped(
     bundles = [f"build/bundles/{name}-{precision}" for name in SHIPPED]
     [installed] = [words for words in calls if "deploy.install" in words]
     assert installed[installed.index("--extras") + 1] == device
-    assert {*bundles, f"build/bundles/bergamot-en-pt-{precision}"} <= {*installed}
+    pulled = [f"build/bundles/{name}-{precision}" for name in ("firefox-en-fr", "bergamot-en-pt")]
+    assert {*bundles, *pulled} <= {*installed}
     serve = call_of_attendant(calls).params
     assert {*bundles} <= {*map(str, serve["bundles"])}
     assert (serve["device"], serve["port"], serve["host"]) == (provider, 1234, "0.0.0.0")
@@ -148,32 +149,55 @@ def test_models_are_exported_in_order_and_once(clone: Path) -> None:
     assert [context.info_name for context in exports] == [*["export"] * len(SHIPPED), "pull"]
     assert {context.params["precision"] for context in exports} == {"fp32"}
     outputs = [str(context.params["output"]) for context in exports]
-    assert outputs[-1] == "build/bundles/bergamot-en-pt-fp32"
+    assert outputs[-1] == "build/bundles/firefox-en-fr-fp32"
     assert sorted(outputs[:-1]) == sorted(f"build/bundles/{name}-fp32" for name in SHIPPED)
-    assert calls.count("fetch bergamot-en-pt") == 1
+    assert [call for call in calls if call.startswith("fetch")] == ["fetch firefox/en-fr"]
     lines = output.splitlines()
     assert (
         lines[0].startswith("1/2 ") and "transformer-en-fr" in lines[0] and lines[0].endswith(" s")
     )
-    assert lines[1].startswith("2/2 bergamot-en-pt")
+    assert lines[1].startswith("2/2 translator of general text, ")
+    assert lines[1].endswith(" s, firefox-en-fr")
 
     again, output, _ = make(clone, "serve", "PRECISION=fp32")
     assert again == calls[-1:] and again[0].startswith("attendant serve")
     assert [line for line in output.splitlines() if "/bin/attendant" not in line] == []
     _, *bundles = again[0].partition(" --device")[0].split()
-    assert bundles[-1] == "build/bundles/bergamot-en-pt-fp32"
+    assert bundles[-1] == "build/bundles/firefox-en-fr-fp32"
     assert [*(clone / "build/bundles").glob("*.log")] == []
 
 
 def test_what_cannot_be_fetched_costs_one_line_and_is_tried_again(clone: Path) -> None:
-    calls, output, status = make(clone, "serve", FETCH_STATUS="2")
+    names = "firefox/en-fr bergamot-en-pt"
+    calls, output, status = make(clone, "serve", NOT_FETCHED=names)
     again, _, _ = make(clone, "serve")
 
-    assert status == 0 and "bergamot" not in calls[-1] and "fetch bergamot-en-pt" in calls
-    [line] = [line for line in output.splitlines() if "without bergamot" in line]
-    assert "build/logs/bergamot-en-pt.log" in line and "a long story" not in output
+    assert status == 0 and "bergamot" not in calls[-1] and "firefox" not in calls[-1]
+    assert {"fetch firefox/en-fr", "fetch bergamot-en-pt"} <= {*calls}
+    [line] = [line for line in output.splitlines() if "translator of general text" in line]
+    assert "none: firefox-en-fr could not be fetched, see build/logs/firefox-en-fr.log" in line
+    assert "nor bergamot-en-pt" in line and "a long story" not in output
     assert "a long story" in (clone / "build/logs/bergamot-en-pt.log").read_text()
-    assert again[0] == "fetch bergamot-en-pt" and again[-1].count("bergamot-en-pt-int8") == 1
+    assert again[0] == "fetch firefox/en-fr" and again[-1].count("firefox-en-fr-int8") == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"NOT_FETCHED": "firefox/en-fr"}, "fetched, see build/logs/firefox-en-fr.log"),
+        ({"BROKEN": "firefox/en-fr"}, "exported, see build/logs/models.log"),
+    ],
+)
+def test_without_the_first_translator_the_second_is_taken(
+    clone: Path, variables: dict[str, str], reason: str
+) -> None:
+    calls, output, status = make(clone, "serve", **variables)
+    assert status == 0 and "bergamot-en-pt-int8" in calls[-1] and "firefox" not in calls[-1]
+    assert f" s, bergamot-en-pt: firefox-en-fr could not be {reason}\n" in output
+
+    again, output, _ = make(clone, "serve", **variables)
+    assert again[0] == "fetch firefox/en-fr" and "fetch bergamot-en-pt" not in again
+    assert f" s, bergamot-en-pt: firefox-en-fr could not be {reason}\n" in output
 
 
 def test_an_export_that_fails_shows_the_end_of_its_log(clone: Path) -> None:
@@ -258,7 +282,7 @@ def test_ctrl_c_ends_all_tools_and_the_next_run_goes_on(clone: Path) -> None:
     assert process.returncode == 1 and "Stopped" in errors and "Traceback" not in errors
     (clone / "calls").unlink()
     calls, output, status = make(clone, "models")
-    assert status == 0 and "Waiting" not in output and "fetch bergamot-en-pt" in calls
+    assert status == 0 and "Waiting" not in output and "fetch firefox/en-fr" in calls
 
 
 def test_on_a_terminal_the_seconds_are_counted(clone: Path) -> None:
@@ -270,8 +294,8 @@ def test_on_a_terminal_the_seconds_are_counted(clone: Path) -> None:
     output = os.read(master, 10_000).decode()
     os.close(master)
     os.close(terminal)
-    assert "1/1 bergamot-en-pt ... 1 s" in output
-    assert "\033[K1/1 bergamot-en-pt, " in output
+    assert "1/1 translator of general text ... 1 s" in output
+    assert "\033[K1/1 translator of general text, " in output
 
 
 def test_kernels_that_cannot_be_built_cost_one_line(clone: Path) -> None:

@@ -113,9 +113,9 @@ def evaluate(
 ) -> None:
     """Score MODEL, a checkpoint folder or a bundle, on a test file.
 
-    Of translators that is BLEU, chrF and what they carry over, by origin; of language models bits
-    per byte and perplexity; of models that label texts how many get their label, which is the first
-    column of the file.
+    Translators get BLEU, chrF and what they carry over, by origin. Language models get bits per
+    byte and perplexity. Models that label texts get the share of right labels; the file's first
+    column is the label.
 
     Prose is one stream of documents, each with its end. A window slides over it by half of what
     the model can read, 1,024 tokens at most: each token is predicted once.

@@ -209,11 +209,13 @@ def ship(
 ) -> None:
     """Store CHECKPOINT small, score what is served of it, and write that into its card.
 
-    Scored are the int8 bundle, the fp32 bundle, and the fp32 bundle of CHECKPOINT as it is, so that
-    it can be read off what int8 and what the stored weights cost: BLEU, chrF and what is carried
-    over for every source of the test set and for the made sets, and a table of everyday sentences;
-    bits per byte of a language model. All of it is in the card and in quality.json, with pictures
-    of quality by length and of an alignment. The graphs are compared with torch in fp32, fp16 and
+    The int8 bundle, the fp32 bundle and the fp32 bundle of CHECKPOINT as it is are scored, which
+    shows what int8 and what the stored weights cost. A translator gets BLEU, chrF and what it
+    carries over, for every source of the test set and for the made sets, and a table of everyday
+    sentences. A language model gets bits per byte.
+
+    All of it is in the card and in quality.json, with pictures of quality by length and of an
+    alignment. The graphs are compared with torch in fp32, fp16 and
     int8: exports show this record where they do not compare by themselves.
 
     \b

@@ -84,8 +84,8 @@ def bench(
       attendant bench build/bundles/transformer-en-fr-int8 --batch 1,32 --engines 2 --threads 1
 
     --compare takes both sides of a comparison in turns, within one run, and reports the median
-    of their ratio; --beam and the options of sampling say what to compare with (beam 4; temperature
-    0.8, top-k 50, top-p 0.95):
+    of their ratio. --beam (4) and the options of sampling (temperature 0.8, top-k 50, top-p 0.95)
+    say what to compare with:
 
     \b
       beam      cost of a sentence by beam search over greedy (batch 8)

@@ -34,9 +34,11 @@ def cost(
 
     Each model reads a source, or a prompt, of N tokens, and writes a token after N others, for N of
     16, 32 and so on. Operations are counted from the shapes that the graphs' operators run with, a
-    multiply-add as two; times are medians. A recurrent net's token costs the same at any length and
-    its state is of one size (N·d² for N tokens); what attention costs a token, and what it keeps,
-    rises with N (N²·d for N tokens), but it reads all of them at once. With -o a picture is drawn,
+    multiply-add as two; times are medians.
+
+    A token of a recurrent network costs the same at any length, and its state keeps its size: N·d²
+    for N tokens. With attention the cost of a token and its state grow with N: N²·d for N tokens,
+    but all of them are read at once. With -o a picture is drawn,
     which needs matplotlib: pip install 'attendant-server[plots]'
 
     \b

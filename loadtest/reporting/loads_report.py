@@ -41,12 +41,12 @@ from loadtest.statistics.measures import MEASURES
 COLUMNS = {
     "answers_per_second": "answers/s",
     "tokens_per_second": "tokens/s",
-    "ttft_p50_ms": "TTFT p50",
-    "ttft_p95_ms": "TTFT p95",
-    "itl_p99_ms": "ITL p99",
-    "e2e_p50_ms": "end to end p50",
-    "e2e_p95_ms": "end to end p95",
-    "e2e_p99_ms": "end to end p99",
+    "p50_ttft_ms": "TTFT p50",
+    "p95_ttft_ms": "TTFT p95",
+    "p99_itl_ms": "ITL p99",
+    "p50_e2e_ms": "end to end p50",
+    "p95_e2e_ms": "end to end p95",
+    "p99_e2e_ms": "end to end p99",
 }
 LABELLED = "p50"
 PERCENTILES = {"p50": "first", "p95": "second", "p99": "third"}
@@ -120,7 +120,7 @@ def _row(figures: Figures, names: Sequence[str]) -> list[Cell]:
 
 
 def _plots(runs: Sequence[Figures]) -> list[Plot]:
-    name = "ttft" if any(figures.named["ttft_p50_ms"].value for figures in runs) else "e2e"
+    name = "ttft" if any(figures.named["p50_ttft_ms"].value for figures in runs) else "e2e"
     plots = [
         _throughput_latency(runs, name_of_figure) for name_of_figure in dict.fromkeys([name, "e2e"])
     ]
@@ -133,13 +133,13 @@ def _throughput_latency(runs: Sequence[Figures], name: str) -> Plot:
     curves = [
         curve
         for percentile, role in PERCENTILES.items()
-        for curve in _latency_curve(runs, speed, f"{name}_{percentile}_ms", percentile, role)
+        for curve in _latency_curve(runs, speed, f"{percentile}_{name}_ms", percentile, role)
     ]
     objective = objective_limits(runs[0].recording.run.objective or {})
     marks = [
         PlotMark(bound.bound, str(bound))
         for bound in objective
-        if bound.figure.startswith(f"{name}_p")
+        if bound.figure.startswith("p") and bound.figure.endswith(f"_{name}_ms")
     ]
     ys = np.concatenate([curve.y for curve in curves]) if curves else values([1.0])
     high = max([float(ys.max()), *(mark.at for mark in marks)])

@@ -91,7 +91,7 @@ def _series(figures: Figures) -> dict[str, Any]:
     series = figures.series
     names = ("times", "offered", "answered", "failed", "in_flight")
     latencies = {
-        f"{name}_p{percent:g}_ms": [None if math.isnan(v) else v * 1000 for v in values.tolist()]
+        f"p{percent:g}_{name}_ms": [None if math.isnan(v) else v * 1000 for v in values.tolist()]
         for name, by_percent in series.latencies.items()
         for percent, values in by_percent.items()
     }

@@ -97,12 +97,12 @@ def _tiles(figures: Figures) -> Tiles:
     tiles = [tile("answers", named["answers_per_second"], "/s")]
     if figures.tokens_counted_by:
         tiles.append(tile("generated tokens", named["tokens_per_second"], "/s"))
-    if named["ttft_p50_ms"].value is not None:
-        tiles.append(tile("time to first token, p95", named["ttft_p95_ms"], "ms"))
-        tiles.append(tile("inter-token latency, p99", named["itl_p99_ms"], "ms"))
+    if named["p50_ttft_ms"].value is not None:
+        tiles.append(tile("time to first token, p95", named["p95_ttft_ms"], "ms"))
+        tiles.append(tile("inter-token latency, p99", named["p99_itl_ms"], "ms"))
     else:
-        tiles.append(tile("end to end, p50", named["e2e_p50_ms"], "ms"))
-        tiles.append(tile("end to end, p99", named["e2e_p99_ms"], "ms"))
+        tiles.append(tile("end to end, p50", named["p50_e2e_ms"], "ms"))
+        tiles.append(tile("end to end, p99", named["p99_e2e_ms"], "ms"))
     if figures.goodput:
         share = named["goodput_share"].value
         note = f"{percent(share)} of requests" if share is not None else ""

@@ -77,9 +77,9 @@ def _latencies(distributions: Mapping[str, Distribution]) -> dict[str, Estimate]
     named = {}
     for measure, values in distributions.items():
         for percent, estimate in values.percentiles.items():
-            named[f"{measure}_p{percent:g}_ms"] = estimate.scale(1000)
-        named[f"{measure}_mean_ms"] = values.mean.scale(1000)
-        named[f"{measure}_max_ms"] = values.maximum.scale(1000)
+            named[f"p{percent:g}_{measure}_ms"] = estimate.scale(1000)
+        named[f"mean_{measure}_ms"] = values.mean.scale(1000)
+        named[f"max_{measure}_ms"] = values.maximum.scale(1000)
     return named
 
 

@@ -1,7 +1,7 @@
 """Limits on figures and on single requests, as the options have them.
 
-An objective is `ttft_p95_ms=200,itl_p99_ms=50`, an assertion `p95_ttft_ms<200`, a limit
-on a request `ttft_ms=200`.
+An objective is `p95_ttft_ms=200,p99_itl_ms=50`, an assertion `p95_ttft_ms<200`, a limit
+on a request `ttft_ms=200`. Figures are named as in vLLM's benchmark.
 """
 
 import operator
@@ -25,7 +25,7 @@ RATE_FIGURES = (
 )
 OTHER_FIGURES = ("error_rate", "errors", "answers", "requests")
 FIGURES = (
-    *(f"{measure}_{figure}_ms" for measure in MEASURES for figure in LATENCY_FIGURES),
+    *(f"{figure}_{measure}_ms" for measure in MEASURES for figure in LATENCY_FIGURES),
     *RATE_FIGURES,
     *OTHER_FIGURES,
 )
@@ -67,7 +67,7 @@ def parse_assertion(text: str) -> Limit:
 
 
 def parse_objective(text: str) -> dict[str, float]:
-    """Return the bounds by the full names of figures."""
+    """Return the bounds by the names of figures."""
     return {known_figure(name): bound for name, bound in _pairs(text)}
 
 
@@ -98,8 +98,8 @@ def request_limits(objective: Mapping[str, float]) -> dict[str, float]:
     """Return the bounds on percentiles in an objective as limits on a request, in seconds."""
     limits: dict[str, float] = {}
     for name, bound in objective.items():
-        measure, _, rest = name.partition("_")
-        if measure in MEASURES and rest.endswith("_ms"):
+        measure = name.removesuffix("_ms").rpartition("_")[2]
+        if measure in MEASURES and name.endswith("_ms"):
             limits[measure] = max(bound / 1000, limits.get(measure, 0.0))
     return limits
 
@@ -110,37 +110,26 @@ def fewest_requests(objective: Mapping[str, float]) -> float:
         float(part[1:])
         for name in objective
         for part in name.split("_")
-        if part in LATENCY_FIGURES and part.startswith("p") and not name.startswith("itl_")
+        if part in LATENCY_FIGURES and part.startswith("p") and not name.endswith("_itl_ms")
     ]
     return max((BEYOND / (1 - percent / 100) for percent in percents), default=0.0)
 
 
 def known_figure(name: str) -> str:
-    """Return the full name of a figure; `p95_ttft_ms` is `ttft_p95_ms`."""
-    parts = sorted(name.lower().split("_"))
-    for figure_name in FIGURES:
-        if sorted(figure_name.split("_")) == parts:
-            return figure_name
-    spellings = {
-        spelling: figure_name
-        for figure_name in FIGURES
-        for spelling in (figure_name, _swap_parts(figure_name))
-    }
-    near = get_close_matches(name, spellings, 1)
-    hint = f" (did you mean {spellings[near[0]]}?)" if near else ""
+    """Return the name of a figure. Raises ValueError, with the nearest one, if there is none."""
+    if name in FIGURES:
+        return name
+    alike = {tuple(sorted(figure.split("_"))): figure for figure in FIGURES}
+    reordered = alike.get(tuple(sorted(name.lower().split("_"))))
+    near = [reordered] if reordered else get_close_matches(name, FIGURES, 1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
     raise ValueError(f"there is no figure {name!r}{hint}; {description_of_figures()}")
-
-
-def _swap_parts(figure: str) -> str:
-    """Return `p95_ttft_ms` for `ttft_p95_ms`."""
-    first, second, *others = [*figure.split("_"), "", ""]
-    return "_".join(filter(None, [second, first, *others]))
 
 
 def description_of_figures() -> str:
     return (
-        f"latencies are MEASURE_FIGURE_ms with {', '.join(MEASURES)} and "
-        f"{', '.join(LATENCY_FIGURES)}; the others are {', '.join(RATE_FIGURES + OTHER_FIGURES)}"
+        f"latencies are FIGURE_MEASURE_ms with {', '.join(LATENCY_FIGURES)} and "
+        f"{', '.join(MEASURES)}; the others are {', '.join(RATE_FIGURES + OTHER_FIGURES)}"
     )
 
 
@@ -149,7 +138,7 @@ def _pairs(text: str) -> list[tuple[str, float]]:
     for part in text.split(","):
         name, equals, bound = part.partition("=")
         if not equals:
-            raise ValueError(f"{part.strip()!r} is not of the form ttft_p95_ms=200")
+            raise ValueError(f"{part.strip()!r} is not of the form p95_ttft_ms=200")
         bounds.append((name.strip(), _number(bound, part)))
     return bounds
 

@@ -92,7 +92,7 @@ def load_in_words(run: RunRecord) -> str:
 def in_a_line(figures: Figures) -> str:
     """Summarise a load in one line."""
     run, named = figures.recording.run, figures.named
-    speed, latency = named["answers_per_second"].value, named["e2e_p50_ms"].value
+    speed, latency = named["answers_per_second"].value, named["p50_e2e_ms"].value
     parts = [f"{load_in_words(run)}: {speed or 0.0:.4g} answers/s"]
     if latency is not None:
         parts.append(f"median {latency:.4g} ms")

@@ -34,5 +34,5 @@ def invocations(shell: str) -> Iterator[list[str]]:
     lexer.whitespace_split = True
     words = [*lexer]
     for place, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=True)):
-        if word == "attendant" and re.fullmatch(r"[a-z-]+", following):
+        if word == "attendant" and re.fullmatch(r"[a-z][a-z-]*", following):
             yield [*takewhile(lambda word: not _PUNCTUATION.fullmatch(word), words[place:])]

@@ -15,7 +15,8 @@ _INDENT = "  "
 
 
 def all_pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    folders = (ROOT / "docs", ROOT / "docs/tutorials")
+    return [ROOT / "README.md", *sorted(page for folder in folders for page in folder.glob("*.md"))]
 
 
 def blocks_of(text: str) -> Iterator[tuple[int, str, str]]:

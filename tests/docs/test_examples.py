@@ -168,6 +168,7 @@ def test_there_is_an_example_for_each_endpoint() -> None:
     assert paths == {
         "/translate",
         "/translate_file",
+        "/v2/document",
         "/v2/translate",
         "/score",
         "/languages",

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 from serving.observability.engine_metrics import EngineMetrics
 from serving.observability.metrics import Metrics
 from serving.server_config import TextLimits, WorkerGroup
+from tests.docs.examples import all_commands
 from tests.docs.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
 
 PAGES = [pytest.param(page, id=page.name) for page in all_pages()]
@@ -36,13 +38,13 @@ def test_paths_are_there(page: Path) -> None:
 
 
 def test_the_readme_links_to_all_pages() -> None:
-    assert {f"docs/{page.name}" for page in all_pages()[1:]} <= {
-        *re.findall(r"docs/\w+\.md", README)
-    }
+    names = {page.relative_to(ROOT).as_posix() for page in all_pages()[1:]}
+    assert names <= {*re.findall(r"docs/[\w/-]+\.md", README)}
 
 
 def test_what_is_where_is_there_and_short() -> None:
-    [section] = re.findall(r"## What is where\n\n```\n(.*?)```", README, re.DOTALL)
+    text = read(ROOT / "docs" / "development.md")
+    [section] = re.findall(r"## What is where\n\n```\n(.*?)```", text, re.DOTALL)
     listed = {*tree_paths(section)}
     assert sorted(path for path in listed if not (ROOT / path).exists()) == []
     tops = ("models/", "export/", "serving/", "loadtest/", "deploy/", "docs/", "tests/")
@@ -102,6 +104,16 @@ def test_all_keys_of_the_configuration_are_listed() -> None:
     section = text.partition("| key of a group |")[2].partition("\n\n")[0]
     assert {*re.findall(r"^\| `(\w+)`", section, re.MULTILINE)} == {*WorkerGroup.model_fields}
     assert all(f"`{name}`" in section for name in TextLimits.model_fields)
+
+
+def test_all_commands_are_listed() -> None:
+    text = read(ROOT / "docs" / "serving.md")
+    [table] = re.findall(
+        r"^\| command \| what it does \|\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE
+    )
+    listed = set(re.findall(r"`(attendant(?: [a-z][a-z-]+)+)", table))
+    commands = {words for words, command in all_commands() if not isinstance(command, click.Group)}
+    assert listed == commands
 
 
 def test_all_metrics_are_listed() -> None:

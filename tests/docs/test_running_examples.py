@@ -44,7 +44,7 @@ NOT_RUN = {
         "changes a machine: tests/serving/deployments/test_three_machines.py runs it on hosts"
     ),
     r"ray\.env|ray start": "needs several machines",
-    r" [A-Z_]{4,}(?: |$)": "has a placeholder: BUNDLE, CHECKPOINT",
+    r" [A-Z_]{4,}(?: |$)|/ID\b": "has a placeholder: BUNDLE, CHECKPOINT",
 }
 # What is changed in the others: nothing but how long they take, and where the server is.
 SHORTER = {

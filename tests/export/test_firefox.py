@@ -262,6 +262,7 @@ def test_a_compressed_file_that_is_none_or_grows_without_end(
         ({"version": "3.0b1"}, "version 3.0b1 is no release"),
         ({"version": "4.0"}, "version 4.0 is newer than this version of Attendant reads"),
         ({"version": None}, "a record has no version"),
+        ({"architecture": "/../../x"}, "a record has no usable architecture: /../../x"),
         ({"fileType": "weights"}, "has no model file or no vocabulary"),
     ],
 )

@@ -24,7 +24,7 @@ from tests.loadtest.recordings import recording_of, simulated
 
 URL = "http://127.0.0.1:1/"
 CAPACITY = SearchOptions(find_capacity=True, precision=0.2, sweep=None)
-OBJECTIVE = ReportOptions(objective={"ttft_p95_ms": 200.0})
+OBJECTIVE = ReportOptions(objective={"p95_ttft_ms": 200.0})
 Run = Callable[[LoadPlan, Path], Recording]
 
 
@@ -135,9 +135,9 @@ def test_a_run_that_was_interrupted_ends_the_search(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (("--find-capacity",), "needs --objective"),
-        (("--find-capacity", "--objective", "ttft_p95_ms=9", "--users", "3"), "does nothing"),
+        (("--find-capacity", "--objective", "p95_ttft_ms=9", "--users", "3"), "does nothing"),
         (("--find-capacity", "--sweep", "1,2"), "two searches"),
-        (("--find-capacity", "--objective", "e2e_p95_ms=9", "--arrivals", "closed"), "needs open"),
+        (("--find-capacity", "--objective", "p95_e2e_ms=9", "--arrivals", "closed"), "needs open"),
         (("--sweep", "1,2", "--rate", "4"), "leave --rate and --users out"),
         (("--sweep", "0.5,1"), "users are whole numbers"),
         (("--sweep", "1,two"), "not a list of loads"),

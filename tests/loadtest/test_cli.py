@@ -131,14 +131,14 @@ COMPLETIONS = ("--protocol", "completions", "--model", "m", "--warm-up", "0.1", 
 
 def test_a_run_is_judged_and_reported(url: str, tmp_path: Path) -> None:
     page = tmp_path / "run.html"
-    judged = ("--assert", "errors<1", "--assert", "p50_ttft_ms<1", "--objective", "e2e_p50_ms=9e3")
+    judged = ("--assert", "errors<1", "--assert", "p50_ttft_ms<1", "--objective", "p50_e2e_ms=9e3")
     result = invoke(url, *COMPLETIONS, "--users", 4, *judged, "--html", page, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1
     assert [verdict["is_kept"] for verdict in found["assertions"]] == [True, False]
-    assert found["run"]["objective"] == {"e2e_p50_ms": 9000.0}
+    assert found["run"]["objective"] == {"p50_e2e_ms": 9000.0}
     assert [verdict["is_kept"] for verdict in found["objective"]] == [True, True]
-    assert found["figures"]["ttft_p50_ms"]["value"] > 50
+    assert found["figures"]["p50_ttft_ms"]["value"] > 50
     assert "Load test of" in page.read_text()
 
 
@@ -154,7 +154,7 @@ def test_a_sweep_is_one_report_and_a_recording_for_each_load(url: str, tmp_path:
 
 
 def test_no_load_that_is_carried_is_an_exit_status(url: str, tmp_path: Path) -> None:
-    search = ("--sweep", "2", "--objective", "ttft_p50_ms=1", "--record", tmp_path / "run.jsonl")
+    search = ("--sweep", "2", "--objective", "p50_ttft_ms=1", "--record", tmp_path / "run.jsonl")
     result = invoke(url, *COMPLETIONS, *search)
     assert result.exit_code == 1
     assert "highest load within the objective  none" in result.stdout

@@ -54,8 +54,8 @@ def test_statistics_are_right(tmp_path: Path) -> None:
         first = 1000 * np.percentile(drawn, percent)
         assert named[f"ttft_p{percent}_ms"] == pytest.approx(first, rel=EXACT)
         assert named[f"e2e_p{percent}_ms"] == pytest.approx(first + 900, rel=EXACT)
-    assert named["itl_p50_ms"] == pytest.approx(300, rel=EXACT)
-    assert named["tpot_p50_ms"] == pytest.approx(300, rel=EXACT)
+    assert named["p50_itl_ms"] == pytest.approx(300, rel=EXACT)
+    assert named["p50_tpot_ms"] == pytest.approx(300, rel=EXACT)
     assert named["offered_per_second"] == pytest.approx(25, rel=EXACT)
     assert named["goodput_share"] == pytest.approx(np.mean(np.less(drawn, 1.0)), abs=EXACT)
 
@@ -74,9 +74,9 @@ def test_a_stall_shows_in_an_open_loop_and_hides_in_a_closed_one(tmp_path: Path)
         expected = 1000 * np.percentile(waits, percent)
         assert figures.named[f"e2e_p{percent}_ms"].value == pytest.approx(expected, rel=EXACT)
     assert np.percentile(waits, 90) > 1.4
-    assert figures.named["e2e_p99_ms"].value > 2000  # type: ignore[operator]
-    assert closed.named["e2e_max_ms"].value > 2000  # type: ignore[operator]
-    assert closed.named["e2e_p95_ms"].value < 200  # type: ignore[operator]
+    assert figures.named["p99_e2e_ms"].value > 2000  # type: ignore[operator]
+    assert closed.named["max_e2e_ms"].value > 2000  # type: ignore[operator]
+    assert closed.named["p95_e2e_ms"].value < 200  # type: ignore[operator]
 
 
 def waits_by_the_server(figures: Figures, log: Log) -> list[float]:

@@ -72,7 +72,7 @@ def test_a_killed_run_ends_with_its_last_record(tmp_path: Path) -> None:
         ('{"record": "window", "opened": 1.0, "closed": "soon"}', "closed: Input should be"),
         ('{"record": "window", "opened": 1.0, "closed": NaN}', "closed: Input should be"),
         ('{"record": "window", "opened": 1, "closed": 2, "ajar": 3}', "ajar: Unexpected"),
-        ('{"record": "run", "version": 2}', "is of version 2; only 3 is read"),
+        ('{"record": "run", "version": 2}', "is of version 2; only 4 is read"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, reason: str) -> None:

@@ -23,17 +23,19 @@ from export.readers.ctranslate2.files import (
 )
 
 PIECES_FILE, CODES_FILE, CARD_FILE = "sentencepiece.model", "bpe.model", "README.md"
+TRANSLATE = "translate"  # the kind of packages that are read
 GENERATION = {"num_beams": 4, "length_penalty": 0.2}
 LANGUAGES = {"pb": "pt-BR", "zt": "zh-Hant"}  # codes of LibreTranslate that no standard has
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package. languages: source and target. target_prefix: a token that every target begins
-    with; empty if there is none.
+    """A package. kind: `translate`, or what else it is for. languages: source and target.
+    target_prefix: a token that every target begins with; empty if there is none.
     """
 
     files: ModelFiles
+    kind: str
     languages: tuple[str, str]
     target_prefix: str
     version: str
@@ -97,7 +99,8 @@ def read_package(path: Path) -> Package:
     files = open_package(path)
     problems: list[str] = []
     options = Options(METADATA_FILE, read_object(files, METADATA_FILE, problems), problems)
-    options.only("type", "translate")
+    kind = options.word("type", TRANSLATE)
+    options.only("type", TRANSLATE)
     codes = tuple(options.word(name) for name in ("from_code", "to_code"))
     source, target = (LANGUAGES.get(code, code) for code in codes)
     card = b""
@@ -105,6 +108,7 @@ def read_package(path: Path) -> Package:
         card = read_content(files, CARD_FILE, bytes, problems) or b""
     return Package(
         files,
+        kind,
         (source, target),
         options.word("target_prefix", ""),
         str(options.get("package_version", "")),

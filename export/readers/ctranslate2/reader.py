@@ -24,8 +24,7 @@ from export.readers.ctranslate2.files import (
     read_object,
 )
 from export.readers.ctranslate2.translator import Translator
-from export.readers.ctranslate2.vocabularies import read_tokens
-from export.readers.hugging_face.tokenizers import read_tokenizers, token_ids
+from export.readers.ctranslate2.vocabularies import read_tokenizer, read_tokens
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import TOKENIZER_FILE, UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
@@ -98,9 +97,6 @@ class _TranslatorReader:
         self._bos = self._config.word("bos_token", "<s>")
         self._eos = self._config.word("eos_token", "</s>")
         self._translator = Translator(model, self._config)
-        self._tokenizers = None
-        if package is None and TOKENIZER_FILE in files:
-            self._tokenizers = read_tokenizers(self._folder, self._problems)
 
     def read_checkpoint(self) -> Checkpoint:
         self._raise_problems()
@@ -143,10 +139,9 @@ class _TranslatorReader:
         return source, target
 
     def _make_tokenizers(self, source: list[str], target: list[str]) -> tuple[bytes, bytes | None]:
-        if self._tokenizers is not None:
-            self._check_ids(self._tokenizers.source, source)
-            self._check_ids(self._tokenizers.target or self._tokenizers.source, target)
-            return self._tokenizers.source, self._tokenizers.target
+        if self._package is None and TOKENIZER_FILE in self._files:
+            tokenizer = read_tokenizer(self._files, (source, target), self._problems)
+            return tokenizer or b"", None
         named = {self._unknown, self._bos, self._eos, *SPECIAL}
         if self._package:
             named.add(self._package.target_prefix)
@@ -158,15 +153,6 @@ class _TranslatorReader:
         self._raise_problems()
         first, *others = (tokenizer or b"" for tokenizer in tokenizers)
         return first, next(iter(others), None)
-
-    def _check_ids(self, tokenizer: bytes, tokens: list[str]) -> None:
-        """Add a problem if the tokenizer gives texts other ids than the model."""
-        ids = {token: token_id for token_id, token in enumerate(tokens)}
-        other = [name for name, i in token_ids(tokenizer).items() if ids.get(name, i) != i]
-        if other:
-            self._problems.append(
-                f"{TOKENIZER_FILE} has another id for {other[0]!r} than the vocabulary"
-            )
 
     def _make_tokenizer(self, tokens: list[str], special: list[str], side: str) -> bytes | None:
         if self._package:

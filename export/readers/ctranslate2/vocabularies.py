@@ -1,9 +1,15 @@
-"""Vocabularies of CTranslate2: a list of tokens in JSON, or a line for each."""
+"""Vocabularies of CTranslate2, a list of tokens in JSON or a line for each, and tokenizers that lie
+beside them.
+"""
 
 import json
 from collections.abc import Sequence
 
+from tokenizers import Tokenizer
+
+from export.readers.common.pieces import TokenizerError, using_library
 from export.readers.ctranslate2.files import ModelFiles, read_content
+from models.checkpoint import TOKENIZER_FILE
 
 JOINER = "\uffed"  # of OpenNMT's Tokenizer
 
@@ -61,3 +67,27 @@ def _name_duplicates(tokens: Sequence[str]) -> list[str]:
         token if names[token] == token_id else f"<{token_id}: {token}>"
         for token_id, token in enumerate(tokens)
     ]
+
+
+def read_tokenizer(
+    files: ModelFiles, sides: Sequence[Sequence[str]], problems: list[str]
+) -> bytes | None:
+    """Return `tokenizer.json` of a folder; None, and a problem, if it cannot be read, or gives
+    tokens of one of the vocabularies other ids.
+    """
+    content = read_content(files, TOKENIZER_FILE, bytes, problems)
+    if content is None:
+        return None
+    try:
+        with using_library(f"{TOKENIZER_FILE} cannot be read"):
+            ids: dict[str, int] = Tokenizer.from_buffer(content).get_vocab(True)
+    except TokenizerError as error:
+        problems += error.problems
+        return None
+    for tokens in sides:
+        known = {token: token_id for token_id, token in enumerate(tokens)}
+        other = [name for name, token_id in ids.items() if known.get(name, token_id) != token_id]
+        if other:
+            problems.append(f"{TOKENIZER_FILE} has another id for {other[0]!r} than the vocabulary")
+            return None
+    return content

@@ -12,32 +12,32 @@ from tests.loadtest.recordings import OPEN, recording_of, request_of, simulated,
 def test_latencies_of_streams() -> None:
     requests = [streamed(i * 0.2, first=0.1, gap=0.02, count=5) for i in range(40)]
     named = figures_of(recording_of(requests)).named
-    for name in ("ttft_p50_ms", "ttft_p95_ms", "ttft_mean_ms", "ttft_max_ms"):
+    for name in ("p50_ttft_ms", "p95_ttft_ms", "mean_ttft_ms", "max_ttft_ms"):
         assert named[name].value == pytest.approx(100)
-    for name in ("itl_p99_ms", "tpot_p50_ms"):
+    for name in ("p99_itl_ms", "p50_tpot_ms"):
         assert named[name].value == pytest.approx(20)
-    assert named["e2e_p50_ms"].value == pytest.approx(180)
-    assert named["ttft_p99.9_ms"].value is None
+    assert named["p50_e2e_ms"].value == pytest.approx(180)
+    assert named["p99.9_ttft_ms"].value is None
 
 
 def test_per_output_token_counts_tokens_and_not_events() -> None:
     requests = [streamed(i, 0.1, 0.05, count=3, output_tokens=6) for i in range(4)]
     figures = figures_of(recording_of(requests))
-    assert figures.named["tpot_p50_ms"].value == pytest.approx(20)
-    assert figures.named["itl_p50_ms"].value == pytest.approx(50)
+    assert figures.named["p50_tpot_ms"].value == pytest.approx(20)
+    assert figures.named["p50_itl_ms"].value == pytest.approx(50)
 
 
 def test_a_whole_answer_has_no_first_token() -> None:
     named = figures_of(recording_of([request_of(1, 1.5), request_of(2, 2.5)])).named
-    assert named["ttft_p50_ms"].value is None
-    assert named["e2e_p50_ms"].value == pytest.approx(500)
+    assert named["p50_ttft_ms"].value is None
+    assert named["p50_e2e_ms"].value == pytest.approx(500)
 
 
 def test_latency_of_an_open_loop_counts_from_when_a_request_was_due() -> None:
     requests = [request_of(i * 0.1, i * 0.1 + 1.0, sent=i * 0.1 + 0.7) for i in range(50)]
     figures = figures_of(recording_of(requests, arrivals=OPEN))
-    assert figures.named["e2e_p50_ms"].value == pytest.approx(1000)
-    assert figures.named["queue_p50_ms"].value == pytest.approx(700)
+    assert figures.named["p50_e2e_ms"].value == pytest.approx(1000)
+    assert figures.named["p50_queue_ms"].value == pytest.approx(700)
     assert any("due" in warning for warning in figures.warnings)
 
 
@@ -87,7 +87,7 @@ def test_goodput_counts_answers_within_every_limit() -> None:
         streamed(3, first=0.1, gap=0.09, count=5),  # long gaps
         request_of(4, 4.1, outcome="refused", status=429),
     ]
-    recording = recording_of(requests, objective={"ttft_p95_ms": 200.0, "itl_p99_ms": 50.0})
+    recording = recording_of(requests, objective={"p95_ttft_ms": 200.0, "p99_itl_ms": 50.0})
     good = figures_of(recording).goodput
     assert good is not None
     assert good.per_second.value == pytest.approx(0.1)
@@ -97,9 +97,9 @@ def test_goodput_counts_answers_within_every_limit() -> None:
 
 def test_an_objective_is_judged_with_the_share_of_failures() -> None:
     requests = [streamed(i * 0.1, 0.1, 0.02, 5) for i in range(50)]
-    objective = {"ttft_p95_ms": 100.5}
+    objective = {"p95_ttft_ms": 100.5}
     verdicts = figures_of(recording_of(requests), objective).objective
-    assert [str(v.limit) for v in verdicts] == ["error_rate <= 0.01", "ttft_p95_ms <= 100.5"]
+    assert [str(v.limit) for v in verdicts] == ["error_rate <= 0.01", "p95_ttft_ms <= 100.5"]
     assert all(verdict.is_kept for verdict in verdicts)
     failing = [*requests, request_of(1, 2, outcome="timeout")]
     assert [v.is_kept for v in figures_of(recording_of(failing), objective).objective] == [

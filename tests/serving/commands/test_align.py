@@ -176,7 +176,7 @@ def test_a_model_without_attention_says_why(without_attention: str, tmp_path: Pa
 
     why = "has no attention over its source: its architecture, bahdanau, has none"
     assert drawn.exit_code == aligned.exit_code == 2
-    assert f"--model: {why} (got 'bahdanau')" in drawn.stderr
+    assert f'--model: {why} (got "bahdanau")' in drawn.stderr
     assert f"alignments: model bahdanau {why}" in aligned.stderr
     assert plain.exit_code == 0 and plain.stdout
     assert not path.exists()

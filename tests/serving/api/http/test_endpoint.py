@@ -139,13 +139,13 @@ async def test_a_time_of_arrival_that_is_none_refuses_nobody(
 @pytest.mark.parametrize(
     ("changed", "status", "message"),
     [
-        ({"text": None}, 400, "text: is required (got None)"),
-        ({"formality": "less"}, 400, "formality: is not supported here (got 'less')"),
-        ({"text": ["a\0"]}, 400, "text: must not contain NUL characters (got 'a\\x00')"),
+        ({"text": None}, 400, "text: is required (got null)"),
+        ({"formality": "less"}, 400, 'formality: is not supported here (got "less")'),
+        ({"text": ["a\0"]}, 400, 'text: must not contain NUL characters (got "a\\u0000")'),
         ({"target_lang": "XX"}, 400, "target_lang: not a target language for en; there are: fr"),
         ({"text": ["a" * 101]}, 413, "text: must be at most 100 characters, this has 101"),
         ({"text": ["a" * 10_000]}, 413, "text: must be at most 100 characters, this has 10000"),
-        ({"text": ["a" * 100_000]}, 413, "body: is too large (got 'more than 66736 bytes')"),
+        ({"text": ["a" * 100_000]}, 413, 'body: is too large (got "more than 66736 bytes")'),
     ],
 )
 async def test_a_refusal(

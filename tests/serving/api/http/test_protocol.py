@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -119,7 +120,7 @@ async def test_an_error_stays_what_it_is_under_another_name(client: httpx.AsyncC
 def test_the_message_names_the_field_as_clients_do() -> None:
     error = RequestError("text", "a", "is wrong").with_field("q")
 
-    assert str(error) == "q: is wrong (got 'a')"
+    assert str(error) == 'q: is wrong (got "a")'
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
@@ -131,3 +132,22 @@ def test_names_lead_to_fields_of_the_body(endpoint: Any) -> None:
 
     assert {*names.values()} <= {*clients.values()}
     assert {name: names[name] for name in clients} == clients
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (("a", 1, None), '["a", 1, null]'),
+        ({"é": [1.5, False]}, '{"é": [1.5, false]}'),
+        ('say "a"\n', r'"say \"a\"\n"'),
+        (b'{"q": 1}', r'"{\"q\": 1}"'),
+        (b"\xff\x00", '"\ufffd\\u0000"'),
+        ("\ud800\u2028\U000e0001", r'"\ud800\u2028\udb40\udc01"'),
+        (Path("a"), '"a"'),
+        ("a" * 100, '"' + "a" * 29 + "…" + "a" * 29 + '"'),
+    ],
+)
+def test_errors_write_values_as_json_does(value: object, text: str) -> None:
+    assert str(RequestError("q", value, "is wrong")) == f"q: is wrong (got {text})"

@@ -17,7 +17,7 @@ from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 
 EN_FR = {"source": "en", "target": "fr"}
-NO_ARCHIVE = "file: is damaged, or not what its name says: it is no whole ZIP archive (got 'a."
+NO_ARCHIVE = 'file: is damaged, or not what its name says: it is no whole ZIP archive (got "a.'
 
 
 @pytest.fixture

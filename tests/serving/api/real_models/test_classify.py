@@ -87,5 +87,5 @@ async def test_answers_that_repeat_long_texts_too_often_are_refused(
     await ask(world, "/v1/fill-mask", **fields)
     result = await error(world, "/v1/fill-mask", {**fields, "top_k": 4})
     assert (
-        result["param"] == "input" and "33 tokens together (got '44 tokens')" in result["message"]
+        result["param"] == "input" and '33 tokens together (got "44 tokens")' in result["message"]
     )

@@ -106,7 +106,7 @@ def test_a_page_holds_all_kinds(transformer: str, tmp_path: Path) -> None:
 
 
 MISTAKES: list[tuple[list[str], str]] = [
-    (["a", "--json", "--kind", "encoder"], "--kind: model bahdanau has cross (got 'encoder')"),
+    (["a", "--json", "--kind", "encoder"], '--kind: model bahdanau has cross (got "encoder")'),
     (["a", "--json", "--kind", "all"], "'all' is not one of"),
     (["a", "--json", "--layer", "0"], "--layer needs --kind, one of cross"),
     (["a", "-o", "a.png", "--kind", "cross"], "is shown on a page; name it FILE.html"),
