@@ -45,6 +45,12 @@ export function languageName(code) {
   }
 }
 
+// Returns the name of a language as it stands alone or begins a sentence.
+export function languageTitle(code) {
+  const name = languageName(code);
+  return name.charAt(0).toLocaleUpperCase(language) + name.slice(1);
+}
+
 // Sets the messages that elements name: `data-message` of their text, `data-message-title` of their title,
 // and so on for all attributes.
 export function fillMessages(root) {

@@ -1,7 +1,7 @@
 // Offers languages and models to translate with.
 
 import { byId, fillSelect } from "../common/elements.js";
-import { formatMessage, interfaceLanguage, languageName } from "../common/messages.js";
+import { formatMessage, interfaceLanguage, languageName, languageTitle } from "../common/messages.js";
 import { get, showingErrors } from "../common/server.js";
 
 const AUTO = "auto";
@@ -26,7 +26,7 @@ export async function offerLanguages(settings, models) {
   languages = (await showingErrors(failed, () => get("languages"))) ?? [];
   if (!languages.length) failed.textContent ||= formatMessage("translate.no-model");
   translators = models.filter((model) => model.task === "translate");
-  const names = languages.map(({ code }) => [code, languageName(code)]).sort(byName);
+  const names = languages.map(({ code }) => [code, languageTitle(code)]).sort(byName);
   fillSelect(byId("source"), [[AUTO, formatMessage("translate.source.detect")], ...names]);
   offerTargets(byId("target").value || firstTarget());
   limit = settings?.charLimit > 0 ? settings.charLimit : Infinity;
@@ -50,7 +50,7 @@ function offerTargets(first = byId("target").value) {
   const source = byId("source").value;
   const from = languages.filter(({ code }) => source === AUTO || code === source);
   const codes = [...new Set(from.flatMap(({ targets }) => targets))];
-  fillSelect(byId("target"), codes.map((code) => [code, languageName(code)]).sort(byName));
+  fillSelect(byId("target"), codes.map((code) => [code, languageTitle(code)]).sort(byName));
   if (codes.includes(first)) byId("target").value = first;
   offerTranslators();
 }
@@ -78,8 +78,9 @@ function trainedOn({ domain, size_bytes: size }) {
 function showModel() {
   const fitting = fittingTranslators();
   const model = fitting.find(({ id }) => id === byId("translator").value) ?? fitting.find(isGeneral) ?? fitting[0];
+  const { source, target } = chosenLanguages();
   byId("model-note").textContent = !model || isGeneral(model) ? "" : formatMessage("translate.model.note", {
-    languages: pairName(model.source_languages[0], byId("target").value), description: trainedOn(model),
+    source: languageTitle(source === AUTO ? model.source_languages[0] : source), target: languageName(target), description: trainedOn(model),
   });
 }
 

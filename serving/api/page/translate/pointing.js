@@ -7,7 +7,7 @@ import { clearAttention, rowsAt, showAttention, showHelp } from "./attention.js"
 import { markRows } from "./grid.js";
 import { beginMarks } from "./marks.js";
 import { beginQuality, clearQuality, showQuality } from "./quality.js";
-import { beginSentence, clearSentence, showSentence, showTranslation } from "./sentence.js";
+import { beginSentence, leaveSentence, showSentence, showTranslation } from "./sentence.js";
 import { Translation } from "./translation.js";
 import { parts } from "./words.js";
 
@@ -31,7 +31,6 @@ export function beginWords() {
   beginMarks();
   beginQuality(showShownQuality);
   beginSentence();
-  hideWords();
 }
 
 export const shownText = () => translationShown?.text ?? "";
@@ -45,7 +44,7 @@ export function hideWords() {
   translationShown = null;
   byId("translated").classList.remove("whole");
   clearAttention();
-  clearSentence();
+  leaveSentence();
   clearQuality();
 }
 

@@ -35,8 +35,12 @@ function showView() {
   drawSentence();
 }
 
-export function clearSentence() {
+// Its drawing stays until another one comes.
+export function leaveSentence() {
   translation = sentence = null;
+}
+
+export function hideSentence() {
   byId("attention").hidden = true;
   clearGrid();
   clearHeads();

@@ -4,7 +4,7 @@ import { whenBack } from "../common/connection.js";
 import { copied } from "../common/clipboard.js";
 import { byId } from "../common/elements.js";
 import { History } from "../common/history.js";
-import { formatMessage, formatPercent, languageName } from "../common/messages.js";
+import { formatMessage, formatPercent, languageName, languageTitle } from "../common/messages.js";
 import { stream, showingErrors, Unreachable } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { closeAlternatives } from "./alternatives.js";
@@ -14,6 +14,7 @@ import { beginLanguages, choose, chosen, mostCharacters, offerLanguages, swap } 
 import { clearMarks } from "./marks.js";
 import { readPermalink, showPermalink } from "./permalink.js";
 import { beginWords, hideWords, shownText, showWords } from "./pointing.js";
+import { hideSentence } from "./sentence.js";
 import { glossaryOf } from "./words.js";
 
 const PAUSE_MILLISECONDS = 300;
@@ -36,10 +37,10 @@ export function beginTranslating() {
   beginWords();
   beginDocuments(chosen);
   history = new History("translate", (entry) => open(entry));
-  offerSnippet(byId("translate"), formatMessage("translate.snippet.text"), () => ({ path: "translate", body: request() }));
+  offerSnippet(byId("translate"), formatMessage("translate.snippet.text"), () => ({ path: "translate", body: request() }), byId("translate-snippets"));
   offerSnippet(byId("translate"), formatMessage("translate.snippet.document"), () => ({
     path: "translate_file", form: { file: "@report.docx", source: chosen().source, target: chosen().target },
-  }));
+  }), byId("translate-snippets"));
   whenBack(() => { if (wasUnreachable) soon(); });
   addEventListener("hashchange", openPermalink);
 }
@@ -144,6 +145,7 @@ function terms() {
 
 function showNothing() {
   hideWords();
+  hideSentence();
   byId("translated").classList.remove("outdated");
   byId("translation").replaceChildren();
   byId("detected").textContent = "";
@@ -178,7 +180,7 @@ function finish(request, answer, sentences) {
 
 function described({ detectedLanguage, pivot }) {
   const detection = detectedLanguage && formatMessage("translate.detected", {
-    language: languageName(detectedLanguage.language), certainty: formatPercent(detectedLanguage.confidence / 100),
+    language: languageTitle(detectedLanguage.language), certainty: formatPercent(detectedLanguage.confidence / 100),
   });
   return [detection, pivot && formatMessage("translate.pivot", { language: languageName(pivot) })].filter(Boolean).join("; ");
 }

@@ -56,7 +56,7 @@ def test_words_are_coloured_by_their_probabilities(page: Page, server_url: str) 
     page.until(lambda: page.at("words-help").text.startswith("Score "))
     [first, *_] = page.all("#translation .word")
     surprise = 1 - quality["sentences"][0]["word_probabilities"][0]
-    assert page.at("words-help").text.startswith(f"Score {round(100 * quality['score'])}%.")
+    assert page.at("words-help").text.startswith(f"Score {round(100 * quality['score'])}%;")
     assert float(page.style_of(first, "--surprise")) == pytest.approx(surprise, abs=0.001)
 
     page.at("show-quality").click()
@@ -199,7 +199,7 @@ def test_a_document_that_is_dropped_is_translated(page: Page, tmp_path: Path) ->
 
 def test_a_document_that_is_cancelled_is_forgotten(page: Page) -> None:
     page.run(DROP, page.at("drop"), "\n\n".join(f"{number} dogs play." for number in range(2000)))
-    page.until(lambda: " of 2000 parts" in page.at("documents").text)
+    page.until(lambda: " of 2,000 parts" in page.at("documents").text)
     page.all("#documents button")[0].click()
 
     assert page.all("#documents li") == []
