@@ -71,7 +71,7 @@ function offerTranslators() {
 const described = (model) => (isGeneral(model) ? model.id : `${model.id} (${trainedOn(model)})`);
 
 function trainedOn({ domain, size_bytes: size }) {
-  return formatMessage(size < SMALL_BYTES ? "translate.model.small" : "translate.model.trained", { domain });
+  return formatMessage(size && size < SMALL_BYTES ? "translate.model.small" : "translate.model.trained", { domain });
 }
 
 // Says of which texts the model was made, where no model for general text is chosen or could be.

@@ -190,6 +190,9 @@ def test_a_document_that_is_dropped_is_translated(page: Page, tmp_path: Path) ->
     page.until(lambda: page.all("#documents a"))
 
     assert page.all("#documents small")[0].text == "3 of 3 parts"
+    page.all("#documents summary")[0].click()
+    rows = [[cell.text for cell in cells_of(row)] for row in page.all("#documents tbody tr")]
+    assert len(rows) == 3 and rows[1][0] == "Two dogs play." and "chiens" in rows[1][1]
     page.all("#documents a")[0].click()
     page.until(
         lambda: (tmp_path / "fr-day.md").exists() and (tmp_path / "fr-day.md").stat().st_size
