@@ -35,7 +35,7 @@ bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
 # Translators of general text, which are not shipped: `make serve` fetches the first that it can, once, and goes on without it offline.
 pulled := $(addprefix build/bundles/,$(addsuffix -$(PRECISION),firefox-en-fr bergamot-en-pt))
 
-.PHONY: help serve models bundles develop unit test test-full test-all docs labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
+.PHONY: help serve models bundles develop unit test test-full test-all docs labs bench bench-smoke fuzz schemathesis simulate soak stop-servers wheel lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -104,6 +104,12 @@ soak: develop ## half an hour (MINUTES) of mixed clients and a kill every two mi
 
 stop-servers: develop ## SIGNALS (200) to servers at random stages of their lives, with clients: hours
 	$(venv)/bin/python -m tests.serving.deployments.stopping --signals $${SIGNALS:-200}
+
+# python -m build takes hatchling and ziglang from .venv, so that a wheel is built without a network, too.
+wheel: develop ## the distribution in dist/ with all kernels, for glibc 2.17 and newer (ARCHITECTURE=aarch64: for Arm)
+	ATTENDANT_BUILD_KERNELS=$(or $(ARCHITECTURE),all) $(venv)/bin/python -m build --no-isolation --wheel --sdist --outdir dist .
+	$(venv)/bin/twine check --strict dist/*
+	for wheel in dist/*.whl; do $(venv)/bin/auditwheel show "$$wheel"; done
 
 lock: develop ## the versions and hashes of the image's packages anew, from pyproject.toml
 	$(venv)/bin/pip install --quiet uv

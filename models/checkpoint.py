@@ -57,6 +57,7 @@ class Checkpoint:
     quantised: how the source holds weights in int8, by the names of those it does.
     notes: what whoever exports it should know.
     bits: so few keep the layers' matrices as the source has them; None where those are floats.
+    origin: the name by which it was pulled; None if it was not.
     """
 
     folder: Path
@@ -67,6 +68,7 @@ class Checkpoint:
     quantised: Mapping[str, Quantised] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     bits: Literal[4, 8] | None = None
+    origin: str | None = None
 
     def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
         """Return the checkpoint with one source and one target language. Raises CheckpointError if

@@ -8,7 +8,7 @@ the command runs; for the list of commands their help texts are read from the so
 import ast
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -24,12 +24,14 @@ from serving.version import VERSION
 # Name -> module and click command.
 _COMMANDS = {
     "serve": "serving.commands.serve:serve",
+    "list": "serving.commands.bundles:list_bundles",
     "keys": "serving.commands.administration:keys",
     "models": "serving.commands.administration:models",
     "memory": "serving.commands.memory:memory",
     "state": "serving.commands.state:state",
     "translate": "serving.commands.translate:translate",
     "generate": "serving.commands.generate:generate",
+    "chat": "serving.commands.chat:chat",
     "caption": "serving.commands.caption:caption",
     "embed": "serving.commands.encoders:embed",
     "classify": "serving.commands.encoders:classify",
@@ -38,6 +40,8 @@ _COMMANDS = {
     "mcp": "serving.commands.mcp_server:mcp",
     "lab": "serving.cli:lab",
 }
+# Their names are common, and others' packages in the same environment may have them, too.
+_PACKAGES = ("serving", "export", "models", "loadtest", "deploy")
 _EXTRAS = {
     "torch": "train",
     "sacrebleu": "train",
@@ -53,6 +57,7 @@ _SECTIONS = {
         "serve",
         "translate",
         "generate",
+        "chat",
         "caption",
         "embed",
         "classify",
@@ -60,7 +65,7 @@ _SECTIONS = {
         "align",
         "mcp",
     ),
-    "Get models": ("pull", "export", "import-argos", "train", "tune"),
+    "Get models": ("list", "pull", "export", "import-argos", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "state", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }
@@ -120,8 +125,8 @@ class Commands(click.Group):
             fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except AttendantError as error:
             fail(str(error))
-        except ModuleNotFoundError as error:
-            fail(_missing(error))
+        except ImportError as error:
+            fail(_shadowed_packages() or _missing(error))
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
@@ -149,6 +154,10 @@ def main() -> None:
     """Serve trained attention models over HTTP, or use them right here.
 
     \b
+    A translator of Firefox, fetched and served:
+      attendant serve firefox/en-fr
+
+    \b
     A model goes from checkpoint to server in two steps:
       attendant export models/checkpoints/transformer-en-fr -o build/bundles/en-fr --precision int8
       attendant serve build/bundles/en-fr
@@ -163,7 +172,10 @@ def lab() -> None:
 def _short_help(place: str) -> str:
     """Return the first sentence of a command's docstring, without importing its module."""
     module, _, attribute = place.partition(":")
-    spec = find_spec(module)
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        return ""
     if spec is None or spec.origin is None:
         return ""
     tree = ast.parse(Path(spec.origin).read_bytes())
@@ -172,7 +184,28 @@ def _short_help(place: str) -> str:
     return click.Command(attribute, help=text).get_short_help_str(1_000)
 
 
-def _missing(error: ModuleNotFoundError) -> str:
+def _shadowed_packages() -> str:
+    """Return which packages of ours cannot be imported, because others have their names; "" if
+    there are none.
+    """
+    folder = Path(__file__).parents[1]
+    problems = []
+    for name in _PACKAGES:
+        spec = find_spec(name)
+        places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin])]
+        if spec is not None and str(folder / name) not in places:
+            owners = packages_distributions().get(name, [])
+            owner = f" of {' and '.join(sorted({*owners}))}" if owners else ""
+            problems.append(f"`import {name}` finds {places[0]}{owner}, not {folder / name}.")
+    if problems:
+        problems.append(
+            "Install Attendant into a virtual environment of its own, and keep folders and modules"
+            " of these names out of PYTHONPATH."
+        )
+    return " ".join(problems)
+
+
+def _missing(error: ImportError) -> str:
     package = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(package)
     if extra is None:

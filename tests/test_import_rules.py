@@ -152,7 +152,17 @@ MODELS = {
 }
 RANKS = {"serving": SERVING, "serving.api": API, "export": EXPORT, "models": MODELS}
 SHARED = ("export.graph", "export.layers", "models.layers", "models.architectures")
-FORMATS = ["common", "ctranslate2", "fairseq", "gguf", "hugging_face", "joeynmt", "marian", "opennmt", "sockeye"]
+FORMATS = [
+    "common",
+    "ctranslate2",
+    "fairseq",
+    "gguf",
+    "hugging_face",
+    "joeynmt",
+    "marian",
+    "opennmt",
+    "sockeye",
+]
 
 
 @dataclass(frozen=True)

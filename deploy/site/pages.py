@@ -15,6 +15,7 @@ _ROOT = Path(__file__).parents[2]
 _DOCS = _ROOT / "docs"
 _FIRST_PAGE = _ROOT / "README.md"
 _ICON = _ROOT / "serving/api/page/icon.svg"
+_CODE = re.compile(r"<code>[^<]*</code>")
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 
 
@@ -36,12 +37,21 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Point the links of a page to where their targets are on the site."""
     assert page.file.abs_src_path is not None
     source = Path(page.file.abs_src_path)
+    if source == _FIRST_PAGE:
+        page.meta["hide"] = ["navigation"]  # which would have no other page
+    elif not source.is_relative_to(_DOCS):
+        page.meta["search"] = {"exclude": True}  # logs and pages of developers
     folder = os.path.dirname(page.file.src_uri)
 
     def link_on_site(link: re.Match[str]) -> str:
         return os.path.relpath(_name_on_site((source.parent / link[1]).resolve()), folder or ".")
 
     return _LINK.sub(link_on_site, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Write `|` in the code of tables as GitHub shows it: Python-Markdown leaves `\\|` there."""
+    return _CODE.sub(lambda code: code[0].replace("\\|", "|"), html)
 
 
 def _targets(page: Path) -> Iterator[Path]:

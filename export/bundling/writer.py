@@ -211,6 +211,7 @@ class BundleWriter:
             encoder=build_encoder_spec(config, conventions),
             picture=build_picture_spec(config),
             domain=config.domain,
+            origin=self._checkpoint.origin or self._checkpoint.folder.resolve().name,
         )
 
 

@@ -305,6 +305,7 @@ class Manifest:
     encoder: EncoderSpec | None = None  # for the tasks that only encode
     picture: PictureSpec | None = None  # for models whose source is a picture
     domain: str | None = None  # what texts it was trained on, in a few words; None: general text
+    origin: str | None = None  # what it was exported from, such as "firefox/en-fr 3.0 base"
 
     @property
     def serves(self) -> Task:

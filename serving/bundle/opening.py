@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from serving.bundle.folders import explain_missing_manifest
 from serving.bundle.manifest import (
     CARD_FILE,
     MANIFEST_FILE,
@@ -109,8 +110,8 @@ def _read_manifest(folder: Path, problems: list[str]) -> tuple[Any, Manifest | N
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         return document, read_dataclass(Manifest, document, problems)
-    except FileNotFoundError:
-        problems.append(f"{MANIFEST_FILE}: missing" if folder.is_dir() else "no such folder")
+    except (FileNotFoundError, NotADirectoryError):
+        problems.append(explain_missing_manifest(folder))
     except OSError as error:
         problems.append(f"{MANIFEST_FILE}: {error.strerror}")
     except (ValueError, RecursionError) as error:
@@ -248,6 +249,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
         (document, "encoder"),
         (document, "picture"),
         (document, "domain"),
+        (document, "origin"),
         (document["limits"], "split_tokens"),
     ):
         if part[name] is None:

@@ -11,14 +11,14 @@ import click
 
 from serving.bundle.manifest import Task
 from serving.commands.options import (
+    DEFAULT_TEMPERATURE,
+    completion_decoding,
     decoding_options,
     device_option,
     end_quietly_with_the_reader,
     engine_config,
-    given_options,
     lines_of,
     model_option,
-    refuse_idle,
 )
 from serving.requests.parameters import NUM_BEAMS
 
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Model
-    from serving.pipelines.decoding import Decoding, Structure
+    from serving.pipelines.decoding import Structure
     from serving.pipelines.jobs import CompletionDelta, CompletionJob
     from serving.text.chat_template import Chat
 
-_DEFAULT_TEMPERATURE = 0.8
 _DEFAULT_MAX_TOKENS = 128
 
 
@@ -47,7 +46,7 @@ _DEFAULT_MAX_TOKENS = 128
 @click.option("--n", type=click.IntRange(1), default=1, show_default=True, help="Of each prompt.")
 @decoding_options(
     has_source=False,
-    temperature=f"the bundle's, else {_DEFAULT_TEMPERATURE}, under beam search always 0",
+    temperature=f"the bundle's, else {DEFAULT_TEMPERATURE}, under beam search always 0",
 )
 @click.option("--stop", multiple=True, help="Text that ends the completion.")
 @click.option(
@@ -109,7 +108,8 @@ def _completion_job(
 
     prompts = tuple(_chat(text, options["system"]) for text in texts) if options["chat"] else texts
     stop = tuple(filter(None, options["stop"]))
-    decoding = _decoding(card, options)
+    limit = None if options["chat"] else _DEFAULT_MAX_TOKENS
+    decoding = completion_decoding(card, options, options["n"], _structure(options), limit)
     return CompletionJob("prompt", prompts, decoding, options["n"], stop, streams=True)
 
 
@@ -118,27 +118,6 @@ def _chat(text: str, system: str | None) -> "Chat":
 
     before = [] if system is None else [{"role": "system", "content": system}]
     return Chat((*before, {"role": "user", "content": text}))
-
-
-def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
-    """Take what the options say, and the bundle's defaults for the rest."""
-    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
-
-    decoding_options, limit, n = given_options(options), options["max_tokens"], options["n"]
-    said = decoding_options if limit is None else {**decoding_options, "max_tokens": limit}
-    if limit is None and not options["chat"] and MAX_NEW_TOKENS not in card.generation:
-        limit = _DEFAULT_MAX_TOKENS
-    decoding = resolve_decoding(
-        said,
-        card.generation,
-        n,
-        _DEFAULT_TEMPERATURE,
-        structure=_structure(options),
-        max_new_tokens=limit,
-    )
-    if decoding.beam is None:
-        refuse_idle(decoding_options, NUM_BEAMS, "--beam")
-    return decoding
 
 
 def _structure(options: dict[str, Any]) -> "Structure | None":

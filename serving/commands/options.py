@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from serving.bundle.folders import BUILD_FOLDER, bundle_folders, find_bundles
 from serving.errors import RequestError
 from serving.requests.parameters import NUM_BEAMS, TEMPERATURE
 
@@ -15,15 +16,14 @@ if TYPE_CHECKING:
     from serving.bundle.manifest import Manifest
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.decoding import Decoding
+    from serving.pipelines.decoding import Decoding, Structure
 from collections.abc import Callable
 from dataclasses import MISSING
 
 from serving.requests.parameters import OPTIONS, Choices, Integers, Option
 
 _BAR_DELAY_SECONDS = 2.0
-
-BUNDLES = Path("build/bundles")
+DEFAULT_TEMPERATURE = 0.8  # of generated text
 
 
 def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
@@ -41,8 +41,8 @@ def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
         "--model",
         type=click.Path(path_type=Path),
         callback=given_or_found,
-        help=f"A bundle.  [default: of those in {BUNDLES} that can do this the one that a server"
-        " would choose]",
+        help=f"A bundle.  [default: of those in {BUILD_FOLDER} and of `attendant list` that can do"
+        " this the one that a server would choose]",
     )
 
 
@@ -54,14 +54,15 @@ def _found_bundle(
     from serving.errors import BundleError
 
     manifests = {}
-    for file in sorted(BUNDLES.glob("*/bundle.json")):
+    for path in find_bundles(bundle_folders()):
         with suppress(BundleError):
-            manifest = open_manifest(file.parent)
+            manifest = open_manifest(path)
             fits = manifest.serves in tasks and (manifest.picture is not None) == reads_pictures
             if fits and _translates(manifest, *languages):
-                manifests[file.parent] = manifest
+                manifests[path] = manifest
     if not manifests:
-        raise click.UsageError(f"give --model BUNDLE: there is none in {BUNDLES} that can do this")
+        message = f"there is none in {BUILD_FOLDER} that can do this"
+        raise click.UsageError(f"give --model BUNDLE: {message}")
     folder = list(manifests)[in_order(list(manifests.values()))[0]]
     click.echo(f"attendant: the model is {folder}", err=True)
     return folder
@@ -102,6 +103,36 @@ def languages_of(card: "ModelCard", source: str | None, target: str | None) -> t
     source = source or _only("--source", card.source_languages)
     language = card.source_language(source)
     return language, target or _only("--target", card.targets_of(language))
+
+
+def completion_decoding(
+    card: "ModelCard",
+    options: Mapping[str, Any],
+    num_completions: int = 1,
+    structure: "Structure | None" = None,
+    default_max_tokens: int | None = None,
+) -> "Decoding":
+    """Take what the options say, and the bundle's defaults for the rest.
+
+    default_max_tokens: where neither says how long a text may be; None is as long as fits.
+    """
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
+
+    decoding_options, limit = given_options(options), options["max_tokens"]
+    said = decoding_options if limit is None else {**decoding_options, "max_tokens": limit}
+    if limit is None and MAX_NEW_TOKENS not in card.generation:
+        limit = default_max_tokens
+    decoding = resolve_decoding(
+        said,
+        card.generation,
+        num_completions,
+        DEFAULT_TEMPERATURE,
+        structure=structure,
+        max_new_tokens=limit,
+    )
+    if decoding.beam is None:
+        refuse_idle(decoding_options, NUM_BEAMS, "--beam")
+    return decoding
 
 
 def _only(option: str, languages: tuple[str, ...]) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from serving.bundle.folders import explain_missing_manifest
+from serving.commands.bundles import get_bundle
 from serving.commands.failure import fail
 from serving.errors import PartEnded
 from serving.storage.opening import STATE_VARIABLE
@@ -104,13 +106,17 @@ def _reject_state_dir(context: click.Context, option: click.Parameter, value: st
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.
 
+    A BUNDLE is a folder, or the name of a model: of a bundle of `attendant list`, or one that
+    `attendant pull` knows, which is then pulled first (firefox/en-fr, OWNER/MODEL).
+
     How many engines a model has, and how many threads each, is measured at its first start, which
     takes about half a second, and kept for later ones. A request that names no model gets the one
-    whose measured quality is best for its languages, or the first; `default` in a configuration
-    names another.
+    whose measured quality is best for its languages, else one for general text, else the first;
+    `default` in a configuration names another.
 
     \b
     Examples:
+      attendant serve firefox/en-fr
       attendant serve build/bundles/transformer-en-fr-int8
       attendant serve build/bundles/* --host 0.0.0.0 --port 8080 --replicas 2
       attendant serve --config server.yaml
@@ -215,9 +221,7 @@ def _without_files(bundles: tuple[Path, ...]) -> tuple[Path, ...]:
     """
     files = [path for path in bundles if path.is_file()]
     if len(files) == len(bundles):
-        raise click.UsageError(
-            f"{files[0]} is a file, no BUNDLE: `attendant export` writes bundles, which are folders"
-        )
+        raise click.UsageError(f"{files[0]}: {explain_missing_manifest(files[0])}")
     for path in files:
         click.echo(f"{path}: not served, it is a file and no bundle", err=True)
     return tuple(path for path in bundles if path not in files)
@@ -244,6 +248,7 @@ def _server_config(
     if not bundles:
         raise click.UsageError("give at least one BUNDLE, or --config FILE")
     bundles = _without_files(bundles)
+    bundles = tuple(get_bundle(bundle, options.get("device")) for bundle in bundles)
     group = {name: options[name] for name in OF_A_GROUP if name in options}
     groups = [{**group, "bundles": bundles}]
     server |= {"access": access, "tls": tls or None, "groups": groups}

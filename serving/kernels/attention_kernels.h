@@ -147,34 +147,32 @@ INLINE void score_four_keys(const float* queries, const Element* keys, int head_
   }
 }
 
-// Return the dot product of a query with a key, to the bit that of score_four_keys.
+// Write the dot products of `number` queries with each key of a range, to the bit those of score_four_keys.
 template <class Element>
-INLINE float score_key(const float* query, const Element* key, int head_dim) {
-  Floats sum = zeros();
-  for (int d = 0; d < head_dim; d += kLanes) sum = fma(load(query + d), load_first(key + d, head_dim - d), sum);
-  float scores[4];
-  store_four(scores, sums_of(sum, zeros(), zeros(), zeros()));
-  return scores[0];
+NOINLINE void score_few_keys(const float* queries, int number, const Element* keys, KeyRange range, int head_dim,
+                             float* scores, int64_t stride) {
+  for (int j = range.first; j < range.end; j++) {
+    const Element* const key = keys + int64_t(j) * head_dim;
+    for (int q = 0; q < number; q++) {
+      const float* const query = queries + q * padded(head_dim);
+      Floats sum = zeros();
+      for (int d = 0; d < head_dim; d += kLanes) sum = fma(load(query + d), load_first(key + d, head_dim - d), sum);
+      float four[4];
+      store_four(four, sums_of(sum, zeros(), zeros(), zeros()));
+      scores[q * stride + j] = four[0];
+    }
+  }
 }
 
 // Write the scores [queries, stride] of a range of keys.
 template <int Queries, class Element>
 INLINE void score_keys(const float* queries, const Element* keys, KeyRange range, int head_dim, float* scores, int64_t stride,
                        const Following<Element>& next) {
-  int j = range.first;
-  for (; j + 4 <= range.end; j += 4) {
+  if (range.end - range.first < 4) return score_few_keys(queries, Queries, keys, range, head_dim, scores, stride);
+  for (int j = range.first; j < range.end; j += 4) {
     next.prefetch_keys(j - range.first, 4, head_dim);
-    score_four_keys<Queries>(queries, keys + int64_t(j) * head_dim, head_dim, scores + j, stride);
-  }
-  if (j < range.end && j > range.first) {  // some of the last four once more
-    j = range.end - 4;
-    score_four_keys<Queries>(queries, keys + int64_t(j) * head_dim, head_dim, scores + j, stride);
-    return;
-  }
-  for (; j < range.end; j++) {
-    for (int q = 0; q < Queries; q++) {
-      scores[q * stride + j] = score_key(queries + q * padded(head_dim), keys + int64_t(j) * head_dim, head_dim);
-    }
+    const int key = smaller(j, range.end - 4);  // of the last four, some once more
+    score_four_keys<Queries>(queries, keys + int64_t(key) * head_dim, head_dim, scores + key, stride);
   }
 }
 
@@ -250,30 +248,37 @@ INLINE void add_values(Weights weights, const Element* values, KeyRange range, i
   });
 }
 
+// Add the values of a range of keys for each query by itself, those that it attends to.
+template <class Element>
+NOINLINE void add_values_of_each(const AttentionQuery* queries, int number, int block, Weights weights, const Element* values,
+                                 KeyRange keys, int head_dim, float* sums) {
+  for (int q = 0; q < number; q++) {
+    KeyRange range(queries[q], block);
+    range.first = larger(range.first, keys.first), range.end = smaller(range.end, keys.end);
+    add_values<1>({weights.data + q * weights.query_stride, 0, weights.key_stride}, values, range, head_dim,
+                  Following<Element>{}, sums + q * padded(head_dim));
+  }
+}
+
 // Sum the values of a block for up to four queries. Values of keys that a query does not attend to are not read for
 // it: they may be no numbers.
 template <class Element>
-INLINE void multiply_values(const AttentionQuery* queries, int number, int block, Weights weights, const Element* values,
-                            int head_dim, const Following<Element>& next, float* sums) {
+NOINLINE void multiply_values(const AttentionQuery* queries, int number, int block, Weights weights, const Element* values,
+                              int head_dim, const Following<Element>& next, float* sums) {
   KeyRange common(queries[0], block);
   for (int q = 1; q < number; q++) {
     const KeyRange range(queries[q], block);
     common.first = larger(common.first, range.first), common.end = smaller(common.end, range.end);
   }
-  const auto add_apart = [&](int first, int end) __attribute__((always_inline)) {
-    for (int q = 0; q < number; q++) {
-      KeyRange range(queries[q], block);
-      range.first = larger(range.first, first), range.end = smaller(range.end, end);
-      add_values<1>({weights.data + q * weights.query_stride, 0, weights.key_stride}, values, range, head_dim,
-                    Following<Element>{}, sums + q * padded(head_dim));
-    }
+  const auto add_for_each = [&](KeyRange keys) {
+    add_values_of_each(queries, number, block, weights, values, keys, head_dim, sums);
   };
-  if (common.is_empty()) return add_apart(0, kKeyBlock);
-  add_apart(0, common.first);
+  if (common.is_empty()) return add_for_each({0, kKeyBlock});
+  if (number > 1) add_for_each({0, common.first});
   call_with_number(number, [&](auto queries_of_tile) __attribute__((always_inline)) {
     add_values<decltype(queries_of_tile)::value>(weights, values, common, head_dim, next, sums);
   });
-  add_apart(common.end, kKeyBlock);
+  if (number > 1) add_for_each({common.end, kKeyBlock});
 }
 
 // A query's largest score in a block, and the sum of e**(score - largest).
@@ -282,7 +287,7 @@ struct Normalizer {
 };
 
 // Replace a query's scores in a block by their exponentials, up to its last key; those before its first become 0.
-INLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
+NOINLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
   const KeyRange range(query, block);
   if (range.is_empty()) return {kLowest, 0};
   if (cap != 0 || query.bias != nullptr) {
@@ -305,8 +310,8 @@ constexpr int kQueryTile = kLanes == 16 ? 4 : 3;  // queries whose sums for four
 
 // Compute the state of a block with lanes along the head.
 template <class Element>
-INLINE void attend_along_head(const QueryGroup& group, const AttentionHead<Element>& head, int block, int head_dim,
-                              const Following<Element>& next, float* scores, const GroupState& state) {
+NOINLINE void attend_along_head(const QueryGroup& group, const AttentionHead<Element>& head, int block, int head_dim,
+                                const Following<Element>& next, float* scores, const GroupState& state) {
   const int64_t offset = int64_t(block) * kKeyBlock * head_dim;
   const int dim = padded(head_dim);
   for (int first = 0; first < group.number; first += kQueryTile) {
@@ -408,8 +413,8 @@ INLINE void exponentiate_lanes(float* scores, KeyRange keys, const GroupState& s
 }
 
 // Compute the state of a block with a query in each lane. keys, values: of the block.
-INLINE void attend_by_lanes(const QueryGroup& group, const float* keys, const float* values, float cap, int block,
-                            int head_dim, float* scores, const GroupState& state) {
+NOINLINE void attend_by_lanes(const QueryGroup& group, const float* keys, const float* values, float cap, int block,
+                              int head_dim, float* scores, const GroupState& state) {
   const KeyRange range = group.keys(block);
   switch (head_dim) {
     case 64: score_keys_by_lanes<64>(group.transposed, keys, range, head_dim, scores); break;
@@ -451,7 +456,7 @@ INLINE FloatBlock float_block(const AttentionHead<Element>& head, KeyRange keys,
 }
 
 // Add the state of a block to that of the blocks before it.
-INLINE void merge(const QueryGroup& group, int block, const GroupState& of_block, int head_dim, const GroupState& state) {
+NOINLINE void merge(const QueryGroup& group, int block, const GroupState& of_block, int head_dim, const GroupState& state) {
   const Floats before = load(state.maxima), added = load(of_block.maxima), largest = max(before, added);
   const Floats old_factor = exponential_or_zero(sub(before, largest)), factor = exponential_or_zero(sub(added, largest));
   store(state.maxima, largest);
@@ -475,7 +480,7 @@ INLINE void write_result(const AttentionQuery& query, Floats value, int d, int h
 }
 
 // Divide the sums by the totals, and write the results.
-INLINE void finish(const QueryGroup& group, const GroupState& state, int head_dim) {
+NOINLINE void finish(const QueryGroup& group, const GroupState& state, int head_dim) {
   const int dim = padded(head_dim);
   for (int q = 0; q < group.number; q++) {
     const AttentionQuery query = group.queries[q];

@@ -4,16 +4,19 @@ The compiler is $CXX, c++, g++ or clang++, or else PyPI's `ziglang`. The library
 newer with ziglang, and that of the machine it was built on otherwise; libstdc++ is linked into it.
 
 It has the kernels of this machine's processor, and those that every processor of its architecture
-has: of AVX2, or on aarch64 of NEON. A library for other machines, in a wheel or an image, needs all
-of the architecture: ATTENDANT_BUILD_KERNELS=all. What was compiled once is taken
-from the user's cache folder, $XDG_CACHE_HOME/attendant/kernels, as long as sources, flags and
-compiler are the same.
+has: of AVX2, or on aarch64 of NEON. A library for other machines has all kernels of an
+architecture, which ATTENDANT_BUILD_KERNELS names: x86_64, aarch64, or "all" for that of this
+machine. Zig is preferred for it, because its library runs with older versions of glibc.
+
+What was compiled once is taken from the user's cache folder, $XDG_CACHE_HOME/attendant/kernels, as
+long as sources, flags and compiler are the same.
 """
 
 import ctypes
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,10 +98,19 @@ def compilers() -> list[list[str]]:
     names = filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++"))
     commands = [[path] for name in names if (path := shutil.which(name))]
     for zig in cross_compilers(ARCHITECTURE):
-        if not _is_for_all() and _system_library() is not None:
+        if _system_library() is not None:
             commands.append([*zig, WITH_SYSTEM_LIBRARY])
         commands.append(zig)
     return commands
+
+
+def portable_compilers(architecture: str) -> list[list[str]]:
+    """Return the commands of the compilers for other machines of an architecture, the preferred one
+    first.
+    """
+    native = compilers() if architecture == ARCHITECTURE else []
+    commands = [command for command in native if WITH_SYSTEM_LIBRARY not in command]
+    return [*cross_compilers(architecture), *commands]
 
 
 def cross_compilers(architecture: str) -> list[list[str]]:
@@ -149,34 +161,43 @@ def _may_use_tiles() -> bool:
 
 def instruction_sets_to_build() -> list[str]:
     """Return the names of what a build compiles by default, the widest first."""
+    if (architecture := architecture_of_other_machines()) is not None:
+        return instruction_sets_of(architecture)
     every = instruction_sets_of(ARCHITECTURE)
-    if _is_for_all():
-        return every
     return [*dict.fromkeys([*processor_instruction_sets()[:1], *every[-1:]])]
 
 
-def _is_for_all() -> bool:
-    """Return whether the library is to run on other machines."""
+def architecture_of_other_machines() -> str | None:
+    """Return the architecture of the machines that the library is to run on, or None if it is for
+    this machine alone.
+    """
     choice = os.environ.get("ATTENDANT_BUILD_KERNELS", "")
-    if choice not in ("", "all"):
-        raise BuildError(f"ATTENDANT_BUILD_KERNELS must be all or unset, it is {choice!r}")
-    return choice == "all"
+    architectures = sorted({chosen.architecture for chosen in INSTRUCTION_SETS.values()})
+    if choice not in ("", "all", *architectures):
+        allowed = ", ".join(["all", *architectures])
+        raise BuildError(f"ATTENDANT_BUILD_KERNELS must be {allowed} or unset, it is {choice!r}")
+    return ARCHITECTURE if choice == "all" else choice or None
 
 
 def build(
     target: Path = LIBRARY,
     flags: tuple[str, ...] = (),
     instruction_sets: Sequence[str] | None = None,
+    is_portable: bool = False,
 ) -> Path:
     """Build the library, unless it is up to date, and return its path. Raises BuildError with the
     compiler's message, which is also written beside the library.
 
     instruction_sets: names, the widest first, of one architecture: if it is not this machine's, Zig
     compiles for it. By default `instruction_sets_to_build()`.
+    is_portable: whether the library is for other machines, as it is where ATTENDANT_BUILD_KERNELS
+    says so and nothing else is asked for.
     """
     try:
-        names = instruction_sets_to_build() if instruction_sets is None else instruction_sets
-        _build_with_any_compiler(target, flags, names)
+        if instruction_sets is None:
+            instruction_sets = instruction_sets_to_build()
+            is_portable = architecture_of_other_machines() is not None
+        _build_with_any_compiler(target, flags, instruction_sets, is_portable)
     except BuildError as error:
         with suppress(OSError):
             problem_path(target).write_text(f"{error}\n", encoding="utf-8")
@@ -185,12 +206,15 @@ def build(
     return target
 
 
-def _build_with_any_compiler(target: Path, flags: tuple[str, ...], names: Sequence[str]) -> None:
+def _build_with_any_compiler(
+    target: Path, flags: tuple[str, ...], names: Sequence[str], is_portable: bool
+) -> None:
     if not names or sys.platform != "linux":
         raise BuildError("there are kernels for x86-64 and aarch64 under Linux only")
     problem = "no C++ compiler is installed"
-    is_native = _architecture_of(names) == ARCHITECTURE
-    commands = compilers() if is_native else cross_compilers(_architecture_of(names))
+    architecture = _architecture_of(names)
+    is_for_others = is_portable or architecture != ARCHITECTURE
+    commands = portable_compilers(architecture) if is_for_others else compilers()
     for compiler in dict.fromkeys(map(tuple, commands)):
         try:
             _build_with(compiler, target, flags, names)
@@ -299,6 +323,14 @@ def _link(
     if not flags and _architecture_of(names) == ARCHITECTURE:
         _load(library)  # one with sanitizers is loaded after theirs
     return library
+
+
+def oldest_glibc(library: Path) -> str:
+    """Return the oldest version of glibc that has all functions which the library needs, such as
+    "2.17".
+    """
+    versions = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library.read_bytes())
+    return "{}.{}".format(*max((int(major), int(minor)) for major, minor in versions))
 
 
 def _load(library: Path) -> None:

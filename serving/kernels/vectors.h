@@ -11,6 +11,7 @@
 #include "kernels.h"
 
 #define INLINE [[gnu::always_inline]] inline
+#define NOINLINE [[gnu::noinline]]
 
 namespace {
 

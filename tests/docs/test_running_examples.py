@@ -37,6 +37,8 @@ NOT_RUN = {
     r"attendant pull (?!--list)|OWNER/MODEL": "fetches models",
     r"attendant (?:train|tune|lab zoo|lab ship) ": "trains: minutes to days",
     r"build/runs/transformer-en-fr|serve build/bundles/mine|load (?:\S*/)?own": "needs its result",
+    r"argos": "needs packages of Argos Translate, and a server of them",
+    r"localhost:5000": "the same",
     r"bench-compare|bench\.peers|race/": "needs other engines",
     r"--find-capacity": "measures for minutes",
     r"^lm_eval|^guidellm": "needs other programs",

@@ -64,6 +64,11 @@ def test_it_has_links_out_of_the_folder_of_pages(site: Path) -> None:
     assert (site / "repository/deploy/helm/index.html").exists()
 
 
+def test_code_in_tables_is_as_on_github(site: Path) -> None:
+    text = (site / "serving/index.html").read_text(encoding="utf-8")
+    assert "--device auto|cpu|cuda" in text
+
+
 def test_a_wrong_anchor_fails_the_build(tmp_path: Path) -> None:
     for name in ("deploy/site", "docs", "serving/api/page"):
         shutil.copytree(ROOT / name, tmp_path / name)

@@ -64,7 +64,8 @@ def test_a_pair_becomes_a_bundle_in_int8(settings: RemoteSettings, tmp_path: Pat
     assert manifest.generation == {"max_length_factor": 2.0, "num_beams": 1}
     assert manifest.has_shortlist
     card = Path("firefox-en-pt/README.md").read_text()
-    assert "Firefox Translations, en-pt 3.0 base, from Mozilla's catalogue" in card
+    assert manifest.origin == "firefox/en-pt 3.0 base"
+    assert card.startswith("# Firefox Translations, en-pt 3.0 base\n")
     assert "MPL-2.0" in card
 
 

@@ -48,6 +48,7 @@ def test_a_model_of_the_catalogue_becomes_a_bundle_that_says_where_it_is_from() 
     card = Path("toy/README.md").read_text()
     assert "A toy, from the Python package toy-models 1.0, checked by SHA-256." in card
     assert "CC0-1.0" in card
+    assert bundle.manifest.origin == "toy of toy-models 1.0"
 
 
 @pytest.mark.parametrize(("bits", "precision"), [(4, "int4"), (8, "int8"), (None, "int8")])

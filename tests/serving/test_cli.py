@@ -252,7 +252,7 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
         (["translate", "--model", "{translator}", "--device", "cuda"], b"", "cuda"),
         (["serve", "{none}", "{none}"], b"", "{none}: no such folder"),
         (["serve"], b"", "at least one BUNDLE"),
-        (["serve", "{file}"], b"", "{file} is a file, no BUNDLE"),
+        (["serve", "{file}"], b"", "{file}: a file, and bundles are folders"),
         (["serve", "{file}", "{none}"], b"", "{file}: not served, it is a file and no bundle"),
         (["serve", "{file}", "{none}"], b"", "{none}: no such folder"),
         (["serve", "--config", "{none}"], b"", "{none}"),

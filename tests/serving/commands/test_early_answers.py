@@ -51,7 +51,7 @@ def test_help_imports_no_command_but_its_own(arguments: list[str]) -> None:
     [
         (["{folder}/none"], "{folder}/none: no such folder"),
         (["{folder}"], "{folder}: bundle.json: missing"),
-        (["{folder}/log.txt"], "{folder}/log.txt is a file, no BUNDLE"),
+        (["{folder}/log.txt"], "{folder}/log.txt: a file, and bundles are folders"),
         (["{bundle}", "{bundle}"], "model bahdanau: served 2 times"),
         (["{bundle}", "--port", "{taken}"], "cannot listen on 127.0.0.1:{taken}: Address already"),
         (["{bundle}", "--port", "0", "--operations-port", "{taken}"], ":{taken}: Address already"),

@@ -1,15 +1,11 @@
 """The library of native kernels: where it cannot be used, models run without it and say why."""
 
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -243,60 +239,11 @@ def test_a_build_is_for_this_processor_or_for_all(monkeypatch: pytest.MonkeyPatc
     assert build.instruction_sets_to_build() == ["avx2"]
     monkeypatch.setenv("ATTENDANT_BUILD_KERNELS", "all")
     assert build.instruction_sets_to_build() == ["amx", "avx512_vnni", "avx_vnni", "avx2"]
+    monkeypatch.setenv("ATTENDANT_BUILD_KERNELS", "aarch64")
+    assert build.instruction_sets_to_build() == ["neon_dotprod", "neon"]
     monkeypatch.setenv("ATTENDANT_BUILD_KERNELS", "avx3")
     with pytest.raises(build.BuildError, match="avx3"):
         build.instruction_sets_to_build()
-
-
-class Hook:
-    """hatchling's base class of build hooks."""
-
-    root = str(LIBRARY.parents[2])
-
-    def __init__(self) -> None:
-        self.app = SimpleNamespace(display_warning=self.warn)
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-
-@pytest.fixture
-def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    interface = ModuleType("hatchling.builders.hooks.plugin.interface")
-    interface.BuildHookInterface = Hook  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, interface.__name__, interface)
-    monkeypatch.delitem(sys.modules, "serving.kernels.build_hook", raising=False)
-    module = importlib.import_module("serving.kernels.build_hook")
-    monkeypatch.setattr(module, "TERMINAL", tmp_path / "terminal")
-    return module.KernelsBuildHook()
-
-
-def test_a_compiler_that_does_not_work_is_replaced_and_at_last_a_warning_is_shown(
-    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "compilers", lambda: [["false"]])
-    monkeypatch.setattr(build, "build", partial(build.build, tmp_path / "made.so"))
-    assert [name.partition(">")[0] for name in hook.dependencies()] == ["ziglang"]
-    data: dict[str, Any] = {"artifacts": []}
-    hook.initialize("editable", data)
-    assert "pure_python" not in data
-    [warning] = hook.warnings
-    assert "without native kernels: false failed" in warning and "2 to 3 times slower" in warning
-    assert warning in (tmp_path / "terminal").read_text()
-
-
-def test_a_compiler_that_works_needs_no_other(
-    hook: Any, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    to_target = partial(build.build, tmp_path / "made.so", instruction_sets=[BASELINE])
-    monkeypatch.setattr(build, "build", to_target)
-    hook.root = str(tmp_path)
-    data: dict[str, Any] = {"artifacts": []}
-    assert hook.dependencies() == []
-    hook.initialize("standard", data)
-    assert data["artifacts"] == ["made.*"] and data["tag"] == f"py3-none-linux_{os.uname().machine}"
-    assert num_compiled(calls) == 1 + len(build.SOURCES)
 
 
 @needs_kernels
