@@ -56,7 +56,7 @@ function beginKey() {
 
 async function loadAll() {
   const [settings, models] = await Promise.all([get("frontend/settings").catch(() => null), showModels(), offerParameters()]);
-  byId("key-form").classList.toggle("invisible", !settings?.keyRequired);
+  byId("key-form").hidden = !settings?.keyRequired;
   offerHeads(models);
   await offerTranslations(settings, models);
   offerWriters(models);

@@ -48,6 +48,7 @@ function firstTarget() {
 
 function offerTargets(first = byId("target").value) {
   const source = byId("source").value;
+  byId("text").lang = source === AUTO ? "" : source;
   const from = languages.filter(({ code }) => source === AUTO || code === source);
   const codes = [...new Set(from.flatMap(({ targets }) => targets))];
   fillSelect(byId("target"), codes.map((code) => [code, languageTitle(code)]).sort(byName));
