@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class ModelFile:
     tensors: Mapping[str, Stored]
     scalars: Mapping[str, int | float]
     texts: Mapping[str, str]
-    bits: int | None
+    bits: Literal[8] | None
 
 
 @dataclass(frozen=True)
