@@ -192,8 +192,7 @@ class _TranslatorReader:
         flag, starts_from_zeros = self._config.flag, self._translator.starts_from_zeros
         has_bos = flag("add_source_bos", False)
         has_eos = flag("add_source_eos", False) or starts_from_zeros
-        source_prefix: tuple[int, ...] = ()
-        source_suffix: tuple[int, ...] = ()
+        source_prefix, source_suffix = tuple[int, ...](), tuple[int, ...]()
         if has_bos:
             source_prefix = (self._find_token(source, self._bos, "bos_token"),)
         if has_eos:

@@ -9,7 +9,6 @@ from tokenizers import Tokenizer
 
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, load_checkpoint
-from models.configs.base import TranslationModelConfig
 from serving.bundle.manifest import Precision
 from tests.export.readers.ctranslate2.comparing import (
     decode_sources,
@@ -141,8 +140,8 @@ def test_models_of_marian_start_from_zeros(tmp_path: Path) -> None:
 def test_positions_that_ctranslate2_computes_need_no_table(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint("transformer", tmp_path / "tiny")
     folder = saved(tmp_path / "ct2", checkpoint)
-    config = read_model(folder).config
-    assert isinstance(config, TranslationModelConfig) and config.max_source_tokens == 1024
+    config: Any = read_model(folder).config
+    assert config.max_source_tokens == 1024
 
 
 def test_beginnings_and_ends_of_sources_are_those_of_the_configuration(tmp_path: Path) -> None:
