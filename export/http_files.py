@@ -67,7 +67,7 @@ def fetch_json(url: str, timeout: float) -> Any:
 
 
 def fetch_file(
-    file: RemoteFile, path: Path, timeout: float, advance: Callable[[int], None]
+    file: RemoteFile, path: Path, timeout: float, advance: Callable[[int], object]
 ) -> None:
     """Download a file to `path`, from where an earlier download ended. Raises PullError.
 
@@ -93,7 +93,9 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _complete(file: RemoteFile, part: Path, timeout: float, advance: Callable[[int], None]) -> None:
+def _complete(
+    file: RemoteFile, part: Path, timeout: float, advance: Callable[[int], object]
+) -> None:
     """Download what is missing of a part, in several requests where connections break."""
     if part.is_file() and part.stat().st_size > file.size:
         part.unlink()
@@ -112,15 +114,16 @@ def _complete(file: RemoteFile, part: Path, timeout: float, advance: Callable[[i
         elif (pause := next(pauses, None)) is not None:
             time.sleep(pause)
         else:
-            problem = f"{file.url} ends after {size:,} of {file.size:,} bytes"
-            raise error or PullError([problem])
+            problem = str(error) if error else f"{file.url} ends too early"
+            progress = f"{size:,} of {file.size:,} bytes are here, and the same command goes on"
+            raise Unreachable([f"{problem}: {progress}"])
     if size > file.size:
         part.unlink()
         raise PullError([f"{file.url} has more than the {file.size:,} bytes that were announced"])
 
 
 def _download(
-    file: RemoteFile, part: Path, offset: int, timeout: float, advance: Callable[[int], None]
+    file: RemoteFile, part: Path, offset: int, timeout: float, advance: Callable[[int], object]
 ) -> None:
     """Append what one request gives. Raises Unreachable if the connection breaks."""
     headers = {"Range": f"bytes={offset}-"} if offset else {}

@@ -85,7 +85,7 @@ def pull(
     if wants_list:
         _show_catalogue()
         return
-    if name is None:
+    if not name:
         fail("which model? `attendant pull --list` shows the catalogue")
     is_firefox = name.partition("/")[0] == FIREFOX
     if architecture is not None and not is_firefox:

@@ -25,6 +25,7 @@ from serving.version import VERSION
 _COMMANDS = {
     "serve": "serving.commands.serve:serve",
     "list": "serving.commands.bundles:list_bundles",
+    "doctor": "serving.commands.doctor:doctor",
     "keys": "serving.commands.administration:keys",
     "models": "serving.commands.administration:models",
     "memory": "serving.commands.memory:memory",
@@ -66,7 +67,7 @@ _SECTIONS = {
         "mcp",
     ),
     "Get models": ("list", "pull", "export", "import-argos", "train", "tune"),
-    "Run a server": ("keys", "models", "memory", "state", "deploy"),
+    "Run a server": ("doctor", "keys", "models", "memory", "state", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }
 

@@ -75,6 +75,7 @@ FORMATS = (
         "a model of CTranslate2 or a package of Argos Translate",
         "export.readers.ctranslate2.reader:can_read",
         "export.readers.ctranslate2.reader:read_checkpoint",
+        frozenset({"context_length"}),
     ),
     CheckpointFormat(
         "a folder of Marian or Bergamot",

@@ -13,6 +13,7 @@ from serving.errors import AttendantError
 CONTROLLER_CALLBACK = "serving.deployments.ray_processes:prepare_controller"
 CHANGES_LOCK = "ATTENDANT_CHANGES_LOCK"
 MAX_CONNECTIONS = 4096
+OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
 _MIN_CONNECTIONS = 100
 _LEAST_PORT, _MOST_PORT, _MAX_TRIES = 20_000, 32_000, 100
 _FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica

@@ -19,6 +19,7 @@ import ray
 from ray._private import utils
 from ray.exceptions import RayError
 
+from serving.deployments.environment import OBJECT_STORE_BYTES
 from serving.deployments.process_tree import children
 from serving.deployments.ray_processes import only_needed_processes
 from serving.deployments.stop_signals import Stopped
@@ -26,7 +27,6 @@ from serving.deployments.worker_group import cpus_per_replica
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig
 
-_OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
 _SHUTDOWN_SECONDS = 8.0
 _BLOCKED = (signal.SIGINT, signal.SIGTERM)
 _RETRY_SECONDS = 0.1
@@ -149,7 +149,7 @@ def _init(config: ServerConfig) -> None:
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            object_store_memory=_OBJECT_STORE_BYTES,
+            object_store_memory=OBJECT_STORE_BYTES,
             _skip_env_hook=True,  # all processes have one environment: no agent makes others
         )
 

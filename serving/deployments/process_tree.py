@@ -125,19 +125,20 @@ def reap_adopted(own_pids: set[int]) -> None:
 
 
 def children() -> Iterator[Process]:
-    return (process for process in _processes() if process.parent == os.getpid())
+    return (process for process in processes() if process.parent == os.getpid())
 
 
 def descendants(pid: int) -> set[int]:
     """Return the process ids of all children of a process, their children, and so on."""
-    processes = list(_processes())
+    every = list(processes())
     pids = {pid}
-    while more := {process.pid for process in processes if process.parent in pids} - pids:
+    while more := {process.pid for process in every if process.parent in pids} - pids:
         pids |= more
     return pids - {pid}
 
 
-def _processes() -> Iterator[Process]:
+def processes() -> Iterator[Process]:
+    """Yield all processes of this machine."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             # The name, in brackets, may itself contain brackets and spaces.

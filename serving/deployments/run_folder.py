@@ -94,12 +94,17 @@ def _claim(folder: Path) -> int:
 
 
 def _remove_abandoned() -> None:
-    """Remove folders of this user whose processes were killed."""
-    for place in _places():
+    for folder in abandoned_folders():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def abandoned_folders() -> Iterator[Path]:
+    """Yield the folders of this user whose processes were killed."""
+    for place in dict.fromkeys(_places()):
         for folder in Path(place).glob(f"{_PREFIX}*"):
             with suppress(OSError):
                 if folder.lstat().st_uid == os.geteuid() and _is_abandoned(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
+                    yield folder
 
 
 def _is_abandoned(folder: Path) -> bool:

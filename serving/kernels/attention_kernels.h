@@ -156,7 +156,9 @@ NOINLINE void score_few_keys(const float* queries, int number, const Element* ke
     for (int q = 0; q < number; q++) {
       const float* const query = queries + q * padded(head_dim);
       Floats sum = zeros();
-      for (int d = 0; d < head_dim; d += kLanes) sum = fma(load(query + d), load_first(key + d, head_dim - d), sum);
+      int d = 0;
+      for (; d + kLanes <= head_dim; d += kLanes) sum = fma(load(query + d), load(key + d), sum);
+      if (d < head_dim) sum = fma(load(query + d), load_first(key + d, head_dim - d), sum);
       float four[4];
       store_four(four, sums_of(sum, zeros(), zeros(), zeros()));
       scores[q * stride + j] = four[0];
@@ -287,7 +289,7 @@ struct Normalizer {
 };
 
 // Replace a query's scores in a block by their exponentials, up to its last key; those before its first become 0.
-NOINLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
+INLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
   const KeyRange range(query, block);
   if (range.is_empty()) return {kLowest, 0};
   if (cap != 0 || query.bias != nullptr) {

@@ -226,7 +226,8 @@ def test_files_of_another_content_are_refused(settings: RemoteSettings, tmp_path
         "firefox/en-pt"
     )
     settings.bodies[path] = right[:-1]
-    assert f"ends after {len(right) - 1:,} of {len(right):,} bytes" in sentence("firefox/en-pt")
+    expected = f"ends too early: {len(right) - 1:,} of {len(right):,} bytes are here, and the same"
+    assert expected in sentence("firefox/en-pt")
     settings.bodies[path] = right
     settings.records[0]["decompressedHash"] = "0" * 64
     settings.publish()

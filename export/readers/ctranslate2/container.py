@@ -176,7 +176,7 @@ def _read_values(variable: _Variable) -> Array:
 
 
 def _store_levels(name: str, variable: _Variable, scale: _Variable | None) -> Stored:
-    """A weight is its level divided by the scale: one of each row, or one of all.
+    """Return a weight that is its level divided by the scale: one of each row, or one of all.
 
     Raises MalformedFile where the scales do not fit.
     """
@@ -193,20 +193,21 @@ def _store_levels(name: str, variable: _Variable, scale: _Variable | None) -> St
         divisors = as_float32(scale.data)
     if not (np.isfinite(divisors) & (divisors > 0)).all():
         raise MalformedFile(f"has a variable {name} with scales that are no positive numbers")
-    read = partial(_dequantise, variable, divisors)
+    scales = 1 / divisors
+    read = partial(_dequantise, variable, scales)
     is_in_blocks = (
         variable.kind == "I8" and len(variable.shape) == 2 and variable.shape[1] % BLOCK_SIZE == 0
     )
-    blocks = partial(_read_blocks, variable, divisors) if is_in_blocks else None
+    blocks = partial(_read_blocks, variable, scales) if is_in_blocks else None
     return Stored("F32", variable.shape, read, blocks)
 
 
-def _dequantise(variable: _Variable, divisors: Array) -> Array:
+def _dequantise(variable: _Variable, scales: Array) -> Array:
     levels = variable.data.reshape(variable.shape).astype(np.float32)
-    return levels / divisors.reshape(-1, *[1] * (levels.ndim - 1))
+    return levels * scales.reshape(-1, *[1] * (levels.ndim - 1))
 
 
-def _read_blocks(variable: _Variable, divisors: Array) -> QuantisedBlocks:
+def _read_blocks(variable: _Variable, scales: Array) -> QuantisedBlocks:
     """Return the matrix with a row as a block."""
-    scale = np.broadcast_to(1 / divisors, variable.shape[:1])
+    scale = np.broadcast_to(scales, variable.shape[:1])
     return QuantisedBlocks(variable.data.reshape(variable.shape), scale[:, None])

@@ -6,6 +6,7 @@ A package has such a folder `model/`, and beside it `metadata.json` with the lan
 pieces of sentencepiece.
 """
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,13 @@ from export.readers.ctranslate2.files import (
     is_package,
     read_object,
 )
+from export.readers.ctranslate2.language_model import read_language_model
 from export.readers.ctranslate2.translator import Translator
-from export.readers.ctranslate2.vocabularies import read_tokenizer, read_tokens
+from export.readers.ctranslate2.vocabularies import (
+    read_added_tokens,
+    read_tokenizer,
+    read_tokens,
+)
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import TOKENIZER_FILE, UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
@@ -32,10 +38,13 @@ from models.safetensors import Arrays
 
 CONFIG_FILE = "config.json"
 TRANSLATORS = ("TransformerSpec", "TransformerBase", "TransformerBig")
+LANGUAGE_MODELS = ("TransformerDecoderSpec",)
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}  # of old files, which do not say it
 SHARED, SOURCE, TARGET = (f"{side}_vocabulary" for side in ("shared", "source", "target"))
 SPECIAL = ("<unk>", "<blank>", "<pad>", "<s>", "</s>")
 PAD = ("<blank>", "<pad>")
+# of NLLB, mBART and M2M-100
+LANGUAGE_TOKEN = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}|__[a-z]{2,3}__")
 
 
 def can_read(path: Path) -> bool:
@@ -55,13 +64,23 @@ def _is_model(path: Path) -> bool:
     return 1 <= int.from_bytes(start[:4], "little") < 256 and any(start[4:])
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a model, its weights still unread. Raises CheckpointError with every problem."""
+def read_checkpoint(path: Path, context_length: int | None = None) -> Checkpoint:
+    """Read a model, its weights still unread. Raises CheckpointError with every problem.
+
+    context_length: the most tokens that a language model shall read, if not as many as it could.
+    """
     package = read_package(path) if is_package(path) else None
     files = package.model_files if package else FolderFiles(path if path.is_dir() else path.parent)
     model = _read_model(path, files)
+    if model.specification in LANGUAGE_MODELS and package is None:
+        folder = path if path.is_dir() else path.parent
+        return read_language_model(path, folder, model, context_length)
     if model.specification not in TRANSLATORS:
-        message = f"{MODEL_FILE} is of {model.specification}, {TRANSLATORS[0]} is supported"
+        kinds = f"{TRANSLATORS[0]} and {LANGUAGE_MODELS[0]}"
+        message = f"{MODEL_FILE} is of {model.specification}: {kinds} are supported"
+        raise CheckpointError(path, [message])
+    if context_length is not None:
+        message = "the context length of a translator of CTranslate2 cannot be changed"
         raise CheckpointError(path, [message])
     return _TranslatorReader(path, files, model, package).read_checkpoint()
 
@@ -104,7 +123,7 @@ class _TranslatorReader:
         values = self._translator.read_options()
         self._raise_problems()
         tokenizers = self._make_tokenizers(source, target)
-        conventions = self._read_conventions(source, target)
+        conventions = self._read_conventions(source, target, tokenizers[0])
         self._raise_problems()
         pad = next((target.index(token) for token in PAD if token in target), conventions.stop[0])
         config = self._make_config(values, conventions, pad)
@@ -161,17 +180,22 @@ class _TranslatorReader:
             tokens, special, self._unknown, self._folder, side, self._problems
         )
 
-    def _read_conventions(self, source: list[str], target: list[str]) -> Conventions:
+    def _read_conventions(
+        self, source: list[str], target: list[str], tokenizer: bytes
+    ) -> Conventions:
         """Read the tokens around texts.
 
-        Sources of Marian always end with </s>: where CTranslate2 does not add it, its users do.
+        What CTranslate2 does not add to sources, its users do: the tokens of their tokenizer, or
+        the </s> with which sources of Marian always end.
         """
+        self._refuse_many_languages(target)
         flag, starts_from_zeros = self._config.flag, self._translator.starts_from_zeros
+        has_bos = flag("add_source_bos", False)
         has_eos = flag("add_source_eos", False) or starts_from_zeros
-        if flag("add_source_bos", False):
-            source_prefix: tuple[int, ...] = (self._find_token(source, self._bos, "bos_token"),)
-        else:
-            source_prefix = ()
+        source_prefix = (self._find_token(source, self._bos, "bos_token"),) if has_bos else ()
+        source_suffix = (self._find_token(source, self._eos, "eos_token"),) if has_eos else ()
+        if not has_bos and not has_eos and TOKENIZER_FILE in self._files:
+            source_prefix, source_suffix = read_added_tokens(tokenizer, self._problems)
         start = len(target) if starts_from_zeros else self._find_start(target)
         prompt_prefix: tuple[int, ...] = (start,)
         if self._package and self._package.target_prefix:
@@ -179,19 +203,26 @@ class _TranslatorReader:
             prompt_prefix = (start, self._find_token(target, prefix, "target_prefix"))
         return Conventions(
             source_prefix=source_prefix,
-            source_suffix=(self._find_token(source, self._eos, "eos_token"),) if has_eos else (),
+            source_suffix=source_suffix,
             prompt_prefix=prompt_prefix,
             stop=(self._find_token(target, self._eos, "eos_token"),),
             unk=target.index(self._unknown) if self._unknown in target else None,
             generation=self._package.generation if self._package else {},
         )
 
+    def _refuse_many_languages(self, target: list[str]) -> None:
+        """Add a problem if targets must begin with the token of a language that nobody names."""
+        languages = [token for token in target if LANGUAGE_TOKEN.fullmatch(token)]
+        has_prefix = self._package is not None and self._package.target_prefix
+        if self._starts_from_prefix or (len(languages) > 1 and not has_prefix):
+            named = f" ({', '.join(languages[:3])} ...)" if languages else ""
+            self._problems.append(
+                f"models whose targets begin with a language{named} are not supported, but the"
+                " Hugging Face folders that they were converted from are"
+            )
+
     def _find_start(self, target: list[str]) -> int:
         if self._starts_from_prefix:
-            self._problems.append(
-                f"{CONFIG_FILE}: decoder_start_token is null: models whose targets begin with a"
-                " language are not supported, but the Hugging Face folders that they come from are"
-            )
             return 0
         token = self._config.word("decoder_start_token", self._bos)
         return self._find_token(target, token, "decoder_start_token")

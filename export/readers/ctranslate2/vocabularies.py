@@ -91,3 +91,20 @@ def read_tokenizer(
             problems.append(f"{TOKENIZER_FILE} has another id for {other[0]!r} than the vocabulary")
             return None
     return content
+
+
+def read_added_tokens(
+    tokenizer: bytes, problems: list[str]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the special tokens that a `tokenizer.json` puts before and behind a text."""
+    try:
+        with using_library(f"{TOKENIZER_FILE} cannot be used"):
+            encoding = Tokenizer.from_buffer(tokenizer).encode("a")
+    except TokenizerError as error:
+        problems += error.problems
+        return (), ()
+    is_added = [*map(bool, encoding.special_tokens_mask)]
+    if all(is_added):
+        return (), ()
+    first, last = is_added.index(False), is_added[::-1].index(False)
+    return (*encoding.ids[:first],), (*encoding.ids[len(is_added) - last :],)

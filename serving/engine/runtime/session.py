@@ -181,6 +181,12 @@ def with_device(config: EngineConfig, manifest: Manifest) -> EngineConfig:
     return replace(config, device="cuda")
 
 
+def available_providers() -> list[str]:
+    """Return the names of ONNX Runtime's execution providers here, such as CPU and CUDA."""
+    names: list[str] = ort.get_available_providers()
+    return [name.removesuffix("ExecutionProvider") for name in names]
+
+
 def check_device(device: Device, precision: Precision) -> None:
     """Raises DeviceError, in one line, if the device cannot run this precision."""
     if device == "cpu" and precision is Precision.BF16:

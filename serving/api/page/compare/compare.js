@@ -2,6 +2,7 @@
 
 import { byId, element, fillSelect } from "../common/elements.js";
 import { formatMessage, formatNumber } from "../common/messages.js";
+import { showMissing } from "../common/missing.js";
 import { post, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 
@@ -12,11 +13,10 @@ export function beginComparing() {
   offerSnippet(byId("compare"), formatMessage("compare.snippet"), () => ({ path: "v1/rerank", body: requestBody() }));
 }
 
-// The tab is there if a model can do it.
 export function offerComparers(models) {
   const able = models.filter(({ task }) => task === "embed" || task === "classify");
   fillSelect(byId("comparer"), able.map(({ id }) => [id, id]));
-  byId("tab-compare").hidden = !able.length;
+  showMissing("compare", !able.length);
 }
 
 const requestBody = () => ({

@@ -4,6 +4,7 @@ import { whenBack } from "../common/connection.js";
 import { onDrop } from "../common/dropping.js";
 import { byId, element, fillSelect, withArrows } from "../common/elements.js";
 import { formatMessage, formatPercent } from "../common/messages.js";
+import { showMissing } from "../common/missing.js";
 import { post, Refused, showingErrors } from "../common/server.js";
 import { FILE, offerSnippet } from "../common/snippets.js";
 import { draw } from "./drawing.js";
@@ -32,11 +33,10 @@ export function beginPictures() {
     ({ path: PATH, body: bodyOf(`data:${file.type};base64,${FILE}`), base64: file.name }));
 }
 
-// The tab is there if a model can do it.
 export function offerPictures(all) {
   models = all.filter((model) => model.picture);
   fillSelect(byId("picture-reader"), models.map(({ id }) => [id, id]));
-  byId("tab-picture").hidden = !models.length;
+  showMissing("picture", !models.length);
 }
 
 const chosenModel = () => models.find(({ id }) => id === byId("picture-reader").value);

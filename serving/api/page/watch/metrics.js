@@ -11,18 +11,29 @@ export function sum(samples, name, label = "") {
     .reduce((total, [, , value]) => total + value, 0);
 }
 
-// A second, between two readings.
-export const rate = ({ now, then, seconds }, name, label) => (sum(now, name, label) - sum(then, name, label)) / seconds;
+// Returns the samples of processes that still run: of those that have ended no gauges are left.
+export function samplesOfLiving(samples) {
+  const living = new Set(samples.filter(([name]) => name === "vllm:num_requests_waiting").map(([, labels]) => replicaOf(labels)));
+  return samples.filter(([, labels]) => living.has(replicaOf(labels)));
+}
 
-// The upper bound, in milliseconds, of the bucket that holds the quantile; null without requests.
+const replicaOf = (labels) => labels.match(/(?:replica|engine)="([^"]*)"/)?.[1]; // vLLM's names have the second
+
+// A second, between two readings; a process that has ended in between takes its count away.
+export const rate = ({ now, then, seconds }, name, label) => Math.max(0, (sum(now, name, label) - sum(then, name, label)) / seconds);
+
+// Returns the quantile as Prometheus' histogram_quantile estimates it: values are taken to be spread evenly
+// within their bucket, and those of the last bucket to be at its lower bound. null without requests.
 export function quantile(share, { now, then }, name) {
-  const buckets = bucketsOf(name, now);
   const before = bucketsOf(name, then);
-  const counts = [...buckets].map(([bound, count]) => [bound, count - (before.get(bound) ?? 0)]);
-  counts.sort(([one], [other]) => one - other);
-  const total = counts.at(-1)?.[1] ?? 0;
-  const bucket = counts.find(([, count]) => count >= share * total);
-  return total > 0 ? 1000 * bucket[0] : null;
+  const buckets = [...bucketsOf(name, now)].map(([bound, count]) => ({ bound, count: count - (before.get(bound) ?? 0) }));
+  buckets.sort((one, other) => one.bound - other.bound);
+  const rank = share * (buckets.at(-1)?.count ?? 0);
+  if (rank <= 0) return null;
+  const place = buckets.findIndex(({ count }) => count >= rank);
+  const [lower, bucket] = [buckets[place - 1] ?? { bound: 0, count: 0 }, buckets[place]];
+  if (bucket.bound === Infinity) return lower.bound;
+  return lower.bound + (bucket.bound - lower.bound) * ((rank - lower.count) / (bucket.count - lower.count));
 }
 
 function bucketsOf(name, samples) {

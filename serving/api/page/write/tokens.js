@@ -19,11 +19,18 @@ export const tokensOfChat = (logprobs) => (logprobs?.content ?? []).map((token) 
 
 // Tokens that are part of a character have no text; then the chunk is shown as one.
 export function append(box, answer, text, tokens) {
-  const wasAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
   const isSplit = tokens.map((token) => token.text).join("") === text;
-  if (!tokens.length) answer.append(text);
-  else if (isSplit) answer.append(...tokens.map((token) => coloured(box, token.text, token)));
-  else if (text) answer.append(coloured(box, text, tokens.reduce((one, other) => (other.logprob < one.logprob ? other : one))));
+  keepAtEnd(box, () => {
+    if (!tokens.length) answer.append(text);
+    else if (isSplit) answer.append(...tokens.map((token) => coloured(box, token.text, token)));
+    else if (text) answer.append(coloured(box, text, tokens.reduce((one, other) => (other.logprob < one.logprob ? other : one))));
+  });
+}
+
+// Follows what is added to a box that was scrolled to its end.
+export function keepAtEnd(box, add) {
+  const wasAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  add();
   if (wasAtEnd) box.scrollTop = box.scrollHeight;
 }
 

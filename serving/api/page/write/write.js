@@ -3,14 +3,15 @@
 import { copied } from "../common/clipboard.js";
 import { byId, element, fillSelect } from "../common/elements.js";
 import { History } from "../common/history.js";
-import { elementsOf } from "../common/markdown.js";
+import { showMissing } from "../common/missing.js";
+import { GrowingMarkdown } from "../common/markdown.js";
 import { formatMessage, formatNumber, formatPercent } from "../common/messages.js";
 import { stream, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { AttentionView } from "../attention/view.js";
 import { queriesOf, weightsOf } from "../attention/maps.js";
 import { parameters, showParameters } from "./parameters.js";
-import { append, beginTokens, tokensOfChat, tokensOfCompletion } from "./tokens.js";
+import { append, beginTokens, keepAtEnd, tokensOfChat, tokensOfCompletion } from "./tokens.js";
 
 const OTHERS_SHOWN = 4;
 const MOST_TOKENS = 200; // of a text, unless one asks for more: a model that was not made to chat may never end
@@ -55,6 +56,7 @@ export function offerWriters(all) {
   models = all.filter((model) => model.task === "generate" && !model.picture); // those have a tab of their own
   fillSelect(byId("writer"), models.map(({ id }) => [id, id]));
   byId("begin").disabled = !models.length;
+  showMissing("write", !models.length);
   offerModes();
 }
 
@@ -65,17 +67,24 @@ function offerModes() {
   chat.disabled = !chosenModel()?.has_chat_template;
   (chat.disabled ? completion : chat).checked = true;
   byId("show-attention").disabled = !attentionQueries().length;
-  byId("write-hint").textContent = [
-    ...(models.length ? [] : [formatMessage("write.no-model")]),
-    ...(models.length && chat.disabled ? [formatMessage("write.no-chat")] : []),
-    ...(models.length && byId("show-attention").disabled ? [formatMessage("write.no-attention")] : []),
-  ].join(" ");
   showMode();
+}
+
+function showHints() {
+  const hints = {
+    [isChat() ? "write.send.title" : "write.begin.title"]: true,
+    "write.no-chat": document.querySelector("[name=mode][value=chat]").disabled,
+    "write.no-attention": byId("show-attention").disabled,
+  };
+  const shown = Object.keys(hints).filter((key) => models.length && hints[key]);
+  byId("write-hint").textContent = shown.map((key) => formatMessage(key)).filter(Boolean).join(" ");
 }
 
 // In a chat Enter sends and Shift+Enter breaks the line; a text needs Control too. Enter that ends the
 // choice of an input method is neither.
-const sends = (event) => event.ctrlKey || event.metaKey || (isChat() && !event.shiftKey && !event.isComposing);
+const sends = (event) => !endsComposition(event) && (event.ctrlKey || event.metaKey || (isChat() && !event.shiftKey));
+
+const endsComposition = (event) => event.isComposing || event.keyCode === 229; // the second is Safari's
 
 const attentionQueries = () => (chosenModel() ? queriesOf(chosenModel()) : []);
 
@@ -86,7 +95,9 @@ function showMode() {
   byId("prompt").placeholder = formatMessage(isChat() ? "write.message.placeholder" : "write.prompt.placeholder");
   byId("begin").textContent = formatMessage(isChat() ? "write.send" : "write.begin");
   byId("begin").title = formatMessage(isChat() ? "write.send.title" : "write.begin.title");
+  byId("prompt").enterKeyHint = isChat() ? "send" : "enter";
   byId("system-field").hidden = !isChat();
+  showHints();
   showOffers();
   showParameters(...currentModel());
 }
@@ -171,28 +182,24 @@ async function chat() {
   const answers = sideBySide(body.n, () => element("div", { className: "answer" }, who(`${formatMessage("write.model")} `)));
   byId("written").scrollTop = byId("written").scrollHeight;
   byId("prompt").value = "";
-  let content = ""; // of the first answer, which the chat continues
+  const contents = Array.from(answers.children, () => "");
+  const texts = Array.from(answers.children, (answer) => new GrowingMarkdown(answer, 4));
   try {
     for await (const { index, delta, logprobs } of choices(body)) {
       const text = delta.content ?? "";
       if (delta.reasoning_content) byId("write-status").textContent = formatMessage("write.thinks");
-      if (index === 0) content += text;
-      append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
+      contents[index] += text;
+      if (body.logprobs) append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
+      else keepAtEnd(byId("written"), () => texts[index].show(contents[index]));
     }
   } finally {
     if (byId("write-status").textContent === formatMessage("write.thinks")) byId("write-status").textContent = "";
+    const [content] = contents; // the chat continues the first answer
     if (content) {
       messages.push(message, { role: "assistant", content });
       latest = { content: message.content, shown: [question, answers] };
-      if (!body.logprobs && answers.children.length === 1) answers.children[0].append(...formatted(answers.children[0], content));
     } else takeBack(message.content, question, answers);
   }
-}
-
-// Takes the plain text of an answer away, and returns it as elements.
-function formatted(answer, content) {
-  while (answer.lastChild !== answer.firstChild) answer.lastChild.remove();
-  return elementsOf(content, 4);
 }
 
 // Yields the chunks of each choice; at the end, shows the number of tokens.

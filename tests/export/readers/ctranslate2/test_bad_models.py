@@ -146,7 +146,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "targets that begin with a language": (
         lambda f: change_config(f, decoder_start_token=None),
-        "decoder_start_token is null",
+        "models whose targets begin with a language are not supported",
     ),
     "an empty model": (lambda f: (f / "model.bin").write_bytes(b""), ""),
 }
@@ -171,6 +171,12 @@ def test_vocabularies_of_words_need_no_tokenizer(tmp_path: Path, tiny: Checkpoin
     (folder / "shared_vocabulary.json").unlink()
     (folder / "shared_vocabulary.txt").write_text("\r\n".join(words) + "\r\n")
     assert read_model(folder).tokenizer.count('"w10</w>"') == 1
+
+
+def test_models_of_many_languages_are_refused(tmp_path: Path, tiny: Checkpoint) -> None:
+    words = ["<unk>", "<s>", "</s>", "eng_Latn", "fra_Latn", *(f"w{i}" for i in range(5, 259))]
+    folder = save_translator(tiny, tmp_path / "ct2", vocabulary=words)
+    assert "begin with a language (eng_Latn, fra_Latn ...)" in " ".join(find_problems(folder))
 
 
 def test_joiners_of_opennmts_tokenizer_are_refused(tmp_path: Path, tiny: Checkpoint) -> None:
@@ -223,4 +229,6 @@ def fill(spec: Any, name: str) -> None:
 def test_encoders_and_audio_are_refused_by_the_name_of_their_kind(tmp_path: Path) -> None:
     data = struct.pack("<I", 6) + write_string("WhisperSpec") + struct.pack("<III", 3, 0, 0)
     (tmp_path / "model.bin").write_bytes(data)
-    assert find_problems(tmp_path) == ["model.bin is of WhisperSpec, TransformerSpec is supported"]
+    assert find_problems(tmp_path) == [
+        "model.bin is of WhisperSpec: TransformerSpec and TransformerDecoderSpec are supported"
+    ]

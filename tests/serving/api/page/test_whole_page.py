@@ -26,7 +26,7 @@ def test_tabs_by_the_keyboard_models_and_load(page: Page) -> None:
     page.at("tab-translate").send_keys(Keys.ARROW_LEFT)
     assert page.focused().text == "Load"
     # The server has kept what was before the tab was opened: lines have points at once.
-    page.until(lambda: " " in (page.all("#charts polyline")[0].get_attribute("points") or ""))
+    page.until(lambda: "L" in (page.all("#charts path")[0].get_attribute("d") or ""))
     page.until(lambda: page.all("#charts .numbers b")[1].text == "0")
     assert len(page.all("#charts svg")) == len(page.all("#charts .card"))
 
@@ -87,7 +87,7 @@ def test_a_model_shows_its_card(page: Page) -> None:
     [card] = [
         element for element in page.all("#cards .card") if "transformer-en-fr\n" in element.text
     ]
-    card.find_element("css selector", "summary").click()
+    card.find_elements("css selector", "summary")[-1].click()
     page.until(lambda: "Licence" in [element.text for element in page.all(".about h4")])
     assert page.all(".about table")
     assert page.all(".about img") == []
