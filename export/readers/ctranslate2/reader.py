@@ -192,8 +192,11 @@ class _TranslatorReader:
         flag, starts_from_zeros = self._config.flag, self._translator.starts_from_zeros
         has_bos = flag("add_source_bos", False)
         has_eos = flag("add_source_eos", False) or starts_from_zeros
-        source_prefix = (self._find_token(source, self._bos, "bos_token"),) if has_bos else ()
-        source_suffix = (self._find_token(source, self._eos, "eos_token"),) if has_eos else ()
+        source_prefix, source_suffix = tuple[int, ...](), tuple[int, ...]()
+        if has_bos:
+            source_prefix = (self._find_token(source, self._bos, "bos_token"),)
+        if has_eos:
+            source_suffix = (self._find_token(source, self._eos, "eos_token"),)
         if not has_bos and not has_eos and TOKENIZER_FILE in self._files:
             source_prefix, source_suffix = read_added_tokens(tokenizer, self._problems)
         start = len(target) if starts_from_zeros else self._find_start(target)
