@@ -161,12 +161,14 @@ class _TranslatorReader:
         if self._package is None and TOKENIZER_FILE in self._files:
             tokenizer = read_tokenizer(self._files, (source, target), self._problems)
             return tokenizer or b"", None
-        named = {self._unknown, self._bos, self._eos, *SPECIAL}
+        special_tokens = {self._unknown, self._bos, self._eos, *SPECIAL}
         if self._package:
-            named.add(self._package.target_prefix)
+            special_tokens.add(self._package.target_prefix)
         sides = {"source": source} if source == target else {"source": source, "target": target}
         tokenizers = [
-            self._make_tokenizer(tokens, [token for token in tokens if token in named], side)
+            self._make_tokenizer(
+                tokens, [token for token in tokens if token in special_tokens], side
+            )
             for side, tokens in sides.items()
         ]
         self._raise_problems()
@@ -218,9 +220,9 @@ class _TranslatorReader:
         languages = [token for token in target if LANGUAGE_TOKEN.fullmatch(token)]
         has_prefix = self._package is not None and self._package.target_prefix
         if self._starts_from_prefix or (len(languages) > 1 and not has_prefix):
-            named = f" ({', '.join(languages[:3])} ...)" if languages else ""
+            examples = f" ({', '.join(languages[:3])} ...)" if languages else ""
             self._problems.append(
-                f"models whose targets begin with a language{named} are not supported, but the"
+                f"models whose targets begin with a language{examples} are not supported, but the"
                 " Hugging Face folders that they were converted from are"
             )
 

@@ -2,10 +2,10 @@
 
 import { byId, fillSelect } from "../common/elements.js";
 import { formatMessage, interfaceLanguage, languageName, languageTitle } from "../common/messages.js";
+import { describeTraining, isGeneral, modelTitle } from "../common/models.js";
 import { get, showingErrors } from "../common/server.js";
 
 const AUTO = "auto";
-const SMALL_BYTES = 200_000_000;
 
 let languages = [];
 let translators = [];
@@ -39,8 +39,6 @@ const byName = ([, one], [, other]) => one.localeCompare(other);
 // The first model is the best one, but one for general text comes before those of a domain.
 const firstModel = () => translators.find(isGeneral) ?? translators[0];
 
-const isGeneral = ({ domain }) => !domain;
-
 function firstTarget() {
   const targets = firstModel()?.target_languages ?? [];
   return targets.includes(interfaceLanguage()) && targets.length > 1 ? interfaceLanguage() : targets[0];
@@ -63,16 +61,10 @@ function fittingTranslators() {
 }
 
 function offerTranslators() {
-  const options = fittingTranslators().map((model) => [model.id, described(model)]);
+  const options = fittingTranslators().map((model) => [model.id, modelTitle(model)]);
   fillSelect(byId("translator"), [["", formatMessage("translate.any-model")], ...options]);
   showModel();
   showSwap();
-}
-
-const described = (model) => (isGeneral(model) ? model.id : `${model.id} (${trainedOn(model)})`);
-
-function trainedOn({ domain, size_bytes: size }) {
-  return formatMessage(size && size < SMALL_BYTES ? "translate.model.small" : "translate.model.trained", { domain });
 }
 
 // Says of which texts the model was made, where no model for general text is chosen or could be.
@@ -81,7 +73,7 @@ function showModel() {
   const model = fitting.find(({ id }) => id === byId("translator").value) ?? fitting.find(isGeneral) ?? fitting[0];
   const { source, target } = chosenLanguages();
   byId("model-note").textContent = !model || isGeneral(model) ? "" : formatMessage("translate.model.note", {
-    source: languageTitle(source === AUTO ? model.source_languages[0] : source), target: languageName(target), description: trainedOn(model),
+    source: languageTitle(source === AUTO ? model.source_languages[0] : source), target: languageName(target), description: describeTraining(model),
   });
 }
 
