@@ -22,6 +22,8 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
 ifndef DEVICE
 DEVICE := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 endif
+# Of the processors that a wheel has kernels for.
+ARCHITECTURE ?= all
 PRECISION ?= $(if $(filter gpu,$(DEVICE)),fp16,int8)
 provider := $(if $(filter gpu,$(DEVICE)),cuda,cpu)
 
@@ -107,7 +109,7 @@ stop-servers: develop ## SIGNALS (200) to servers at random stages of their live
 
 # python -m build takes hatchling and ziglang from .venv, so that a wheel is built without a network, too.
 wheel: develop ## the distribution in dist/ with all kernels, for glibc 2.17 and newer (ARCHITECTURE=aarch64: for Arm)
-	ATTENDANT_BUILD_KERNELS=$(or $(ARCHITECTURE),all) $(venv)/bin/python -m build --no-isolation --wheel --sdist --outdir dist .
+	ATTENDANT_BUILD_KERNELS=$(ARCHITECTURE) $(venv)/bin/python -m build --no-isolation --wheel --sdist --outdir dist .
 	$(venv)/bin/twine check --strict dist/*
 	for wheel in dist/*.whl; do $(venv)/bin/auditwheel show "$$wheel"; done
 

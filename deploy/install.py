@@ -150,9 +150,10 @@ class Tools:
         """End all programs that run, and wait for their ends."""
         with self._mutex:
             self._is_stopped = True
-            for process in self._processes:
+            processes = [*self._processes]  # other threads take out those that have ended
+            for process in processes:
                 _end(process)
-        for process in self._processes:
+        for process in processes:
             process.wait()
 
 

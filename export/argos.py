@@ -20,7 +20,7 @@ PREFIX = "argos-"  # of the names of bundles
 
 
 @dataclass(frozen=True)
-class FoundPackage:
+class InstalledPackage:
     """A package on this machine. name: of its bundle."""
 
     path: Path
@@ -75,7 +75,7 @@ def import_argos(folders: tuple[Path, ...], output: Path) -> None:
     packages = _choose_newest(_find_packages(folders or (_find_default_folder(),), problems))
     if not packages and not problems:
         fail("there is no package of translations: nothing was imported")
-    made: list[Path] = []
+    bundles: list[Path] = []
     with handle_termination(), tqdm(packages, unit="package", disable=None) as bar:
         for package in bar:
             bar.set_postfix_str(package.name)
@@ -83,7 +83,7 @@ def import_argos(folders: tuple[Path, ...], output: Path) -> None:
             try:
                 if not _is_up_to_date(bundle, package):
                     _export_package(package, bundle)
-                made.append(bundle)
+                bundles.append(bundle)
             except CheckpointError as error:
                 problems[package.path] = error.problems
             except OSError as error:
@@ -92,18 +92,20 @@ def import_argos(folders: tuple[Path, ...], output: Path) -> None:
         click.echo(f"{path} cannot be imported:", err=True)
         for line in list_problems([*lines]):
             click.echo(line, err=True)
-    if made:
-        click.echo(f"{len(made)} of {len(packages)} translators are in {output}. Serve them with")
-        click.echo(f"  attendant serve {_shorten_paths(made, output)}")
+    if bundles:
+        click.echo(
+            f"{len(bundles)} of {len(packages)} translators are in {output}. Serve them with"
+        )
+        click.echo(f"  attendant serve {_shorten_paths(bundles, output)}")
     if problems:
         raise SystemExit(2)
 
 
 def _find_default_folder() -> Path:
     """Return the folder in which this user's packages are installed."""
-    named = next(filter(None, map(os.environ.get, PACKAGES_VARIABLES)), None)
+    configured = next(filter(None, map(os.environ.get, PACKAGES_VARIABLES)), None)
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    folder = Path(named) if named else Path(data) / "argos-translate" / "packages"
+    folder = Path(configured) if configured else Path(data) / "argos-translate" / "packages"
     if not folder.is_dir():
         fail(
             f"there is no folder {folder}: where are the packages?",
@@ -114,7 +116,7 @@ def _find_default_folder() -> Path:
 
 def _find_packages(
     folders: Iterable[Path], problems: dict[Path, Sequence[str]]
-) -> Iterator[FoundPackage]:
+) -> Iterator[InstalledPackage]:
     """Yield the translators among the packages; what cannot be read is a problem."""
     from export.readers.ctranslate2.argos import TRANSLATE, read_package
     from export.readers.ctranslate2.files import is_package
@@ -124,8 +126,8 @@ def _find_packages(
         if not folder.exists():
             problems[folder] = ["there is no such file or folder"]
             continue
-        is_one = is_package(folder) or folder.is_file()
-        paths = [folder] if is_one else sorted(filter(is_package, folder.iterdir()))
+        is_single = is_package(folder) or folder.is_file()
+        paths = [folder] if is_single else sorted(filter(is_package, folder.iterdir()))
         for path in paths:
             try:
                 package = read_package(path)
@@ -137,26 +139,26 @@ def _find_packages(
             if package.problems:
                 problems[path] = package.problems
                 continue
-            yield FoundPackage(path, package, PREFIX + "-".join(package.languages))
+            yield InstalledPackage(path, package, PREFIX + "-".join(package.languages))
 
 
-def _choose_newest(packages: Iterable[FoundPackage]) -> list[FoundPackage]:
+def _choose_newest(packages: Iterable[InstalledPackage]) -> list[InstalledPackage]:
     """Return one package for each pair of languages."""
-    newest: dict[str, FoundPackage] = {}
+    newest: dict[str, InstalledPackage] = {}
     for package in packages:
         if package.name not in newest or newest[package.name].version < package.version:
             newest[package.name] = package
     return [newest[name] for name in sorted(newest)]
 
 
-def _is_up_to_date(bundle: Path, package: FoundPackage) -> bool:
+def _is_up_to_date(bundle: Path, package: InstalledPackage) -> bool:
     from serving.bundle.manifest import MANIFEST_FILE
 
     manifest = bundle / MANIFEST_FILE
     return manifest.is_file() and manifest.stat().st_mtime > package.changed
 
 
-def _export_package(package: FoundPackage, bundle: Path) -> None:
+def _export_package(package: InstalledPackage, bundle: Path) -> None:
     """Raise CheckpointError, or OSError if the bundle cannot be written."""
     from export.bundling.writer import export_checkpoint
     from export.readers.reading import read_model

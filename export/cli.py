@@ -139,8 +139,9 @@ def export(
 
     SOURCE is a checkpoint folder of `attendant train`, a folder of Hugging Face (config.json,
     safetensors, tokenizer) or a GGUF file. It may also be a folder of Marian or Bergamot (model.npz
-    or *.intgemm.alphas.bin, vocabularies, shortlist), or a checkpoint of OpenNMT-py or fairseq.
-    Nothing in it is executed.
+    or *.intgemm.alphas.bin, vocabularies, shortlist), a model of CTranslate2 (model.bin), a package
+    of Argos Translate (.argosmodel), or a checkpoint of OpenNMT-py or fairseq. Nothing in it is
+    executed.
 
     The bundle appears whole or not at all. Its model card says how far it is from the torch model.
 

@@ -193,7 +193,7 @@ def _shadowed_packages() -> str:
     problems = []
     for name in _PACKAGES:
         spec = find_spec(name)
-        places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin])]
+        places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
         if spec is not None and str(folder / name) not in places:
             owners = packages_distributions().get(name, [])
             owner = f" of {' and '.join(sorted({*owners}))}" if owners else ""

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import dropwhile, takewhile
 from pathlib import Path
+from threading import Thread
 
 import click
 import pytest
@@ -337,3 +339,22 @@ def test_uv_does_what_pip_is_configured_to_do() -> None:
         "--allow-insecure-host=mirror",
     ]
     assert environment["SSL_CERT_FILE"] == "/etc/a.pem"
+
+
+def test_tools_may_end_while_they_are_stopped(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        tools = install.Tools(lock.fileno())
+        log = tmp_path / "log"
+        threads = [Thread(target=wait_until_stopped, args=(tools, log)) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        while log.read_text().count("$ sleep") < 20 if log.exists() else True:
+            time.sleep(0.01)
+        tools.stop()
+        for thread in threads:
+            thread.join()
+
+
+def wait_until_stopped(tools: install.Tools, log: Path) -> None:
+    with suppress(install.Stopped):
+        tools.run(log, "sleep", "60")

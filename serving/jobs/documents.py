@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from html import unescape
+from itertools import islice
 from secrets import token_hex, token_urlsafe
 from shutil import copyfileobj
 from typing import BinaryIO, ClassVar
@@ -195,6 +196,29 @@ class Documents:
         if not hmac.compare_digest(job.data.key_hash, hash_key(handle.key)):
             raise DocumentNotFound(handle.id)
         return job
+
+    async def segments(
+        self, handle: Handle, owner: str | None, limit: int
+    ) -> list[tuple[str, str | None]]:
+        """Return the texts of a document's first fragments without codes, each with its
+        translation, or None where there is none yet. Raises DocumentNotFound, also for a wrong key.
+        """
+        job = await self.job(handle, owner)
+        data = job.data
+        results = await self._database.run(table.results_after, job.id, -1, False, limit)
+        source_file = self.files.reading(job.id, _source_file(data.name))
+        try:
+            async with enter_in_thread(source_file) as path:
+                document = await asyncio.to_thread(
+                    read_document, path, data.name, data.source, data.target
+                )
+        except FileNotFoundError:  # it is being removed
+            raise DocumentNotFound(handle.id) from None
+        if data.quality_threshold is not None:
+            results = {number: json.loads(result)[0] for number, result in results.items()}
+        texts = {number: _plain_text(result) for number, result in results.items()}
+        fragments = islice(document.fragments, limit)
+        return [(_plain_text(text), texts.get(number)) for number, text in enumerate(fragments)]
 
     async def translated_job(self, handle: Handle, owner: str | None) -> DocumentJob:
         """Return the job of a translated document. Raises DocumentNotReady and EngineError."""
@@ -385,13 +409,17 @@ class Documents:
                 fragments = read_document(path, name, source, target).fragments
             except RequestError as error:  # the client knows the file by its own name
                 raise error.with_value(name) if error.value == path.name else error from None
-            texts = [unescape(_TAG.sub("", fragment)) for fragment in fragments]
+            texts = [_plain_text(fragment) for fragment in fragments]
             if sum(map(len, texts)) > self._limits.max_characters:
                 message = f"has more than {self._limits.max_characters} characters"
                 raise TooLarge("file", name, message)
             if not texts:
                 raise RequestError("file", name, "has no text to translate")
         return texts
+
+
+def _plain_text(fragment: str) -> str:
+    return unescape(_TAG.sub("", fragment))
 
 
 def _source_file(name: str) -> str:

@@ -260,7 +260,7 @@ class SourceDetector:
         """Raise RequestError for a text in a language that cannot be translated here."""
         language = self._foreign_language(text, ranking)
         if language is not None:
-            there = f"which no model here translates into {self.target}"
+            there = f"which no model here translates into {language_name(self.target)}"
             name = language_name(language)
             raise RequestError("source", AUTO, f"{place} seems to be {name}, {there}")
 

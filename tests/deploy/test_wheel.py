@@ -212,14 +212,14 @@ def test_the_wheel_runs_outside_of_the_source_tree_without_a_compiler(
     environment = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     python = environment / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--no-deps", "--no-index", wheel]
+    install = [str(python), "-m", "pip", "install", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     packages = next(Path(path) for path in sys.path if path.endswith("site-packages"))
     variables = {"PATH": "", "PYTHONPATH": str(packages), "HOME": str(tmp_path)}
     attendant = environment / "bin" / "attendant"
 
     def run(*arguments: str) -> str:
-        command = [attendant, *arguments]
+        command = [str(attendant), *arguments]
         result = subprocess.run(
             command, cwd=tmp_path, env=variables, capture_output=True, text=True
         )

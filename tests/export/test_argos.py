@@ -18,10 +18,11 @@ def run(*arguments: Path | str) -> Result:
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A folder with translators of two pairs and what finds sentences, as LibreTranslate's."""
+    """A folder as LibreTranslate has it: translators of two pairs, and what finds sentences."""
     folder = tmp_path / "packages"
     write_package(folder, "en", "fr")
     write_package(folder, "fr", "en", seed=1)
+    write_package(folder, "xx", "yy", type="sbd")
     for path in folder.glob("tiny-*"):
         shutil.rmtree(path)
     return folder

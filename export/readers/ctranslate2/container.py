@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class ModelFile:
     specification, revision: the kind of model, and the version of its variables' names.
     tensors: weights by name; levels are read as floats, multiplied by their scales.
     scalars: single numbers by name. texts: the texts among the rest, by name.
-    bits: of the weights that are levels; None where all are floats.
+    bits: 8 where weights are levels of int8; None where they are floats, or levels of int16.
     """
 
     version: int
@@ -47,7 +48,7 @@ class ModelFile:
     tensors: Mapping[str, Stored]
     scalars: Mapping[str, int | float]
     texts: Mapping[str, str]
-    bits: int | None
+    bits: Literal[8] | None
 
 
 @dataclass(frozen=True)

@@ -161,12 +161,14 @@ class _TranslatorReader:
         if self._package is None and TOKENIZER_FILE in self._files:
             tokenizer = read_tokenizer(self._files, (source, target), self._problems)
             return tokenizer or b"", None
-        named = {self._unknown, self._bos, self._eos, *SPECIAL}
+        special_tokens = {self._unknown, self._bos, self._eos, *SPECIAL}
         if self._package:
-            named.add(self._package.target_prefix)
+            special_tokens.add(self._package.target_prefix)
         sides = {"source": source} if source == target else {"source": source, "target": target}
         tokenizers = [
-            self._make_tokenizer(tokens, [token for token in tokens if token in named], side)
+            self._make_tokenizer(
+                tokens, [token for token in tokens if token in special_tokens], side
+            )
             for side, tokens in sides.items()
         ]
         self._raise_problems()
@@ -192,8 +194,11 @@ class _TranslatorReader:
         flag, starts_from_zeros = self._config.flag, self._translator.starts_from_zeros
         has_bos = flag("add_source_bos", False)
         has_eos = flag("add_source_eos", False) or starts_from_zeros
-        source_prefix = (self._find_token(source, self._bos, "bos_token"),) if has_bos else ()
-        source_suffix = (self._find_token(source, self._eos, "eos_token"),) if has_eos else ()
+        source_prefix, source_suffix = tuple[int, ...](), tuple[int, ...]()
+        if has_bos:
+            source_prefix = (self._find_token(source, self._bos, "bos_token"),)
+        if has_eos:
+            source_suffix = (self._find_token(source, self._eos, "eos_token"),)
         if not has_bos and not has_eos and TOKENIZER_FILE in self._files:
             source_prefix, source_suffix = read_added_tokens(tokenizer, self._problems)
         start = len(target) if starts_from_zeros else self._find_start(target)
@@ -215,9 +220,9 @@ class _TranslatorReader:
         languages = [token for token in target if LANGUAGE_TOKEN.fullmatch(token)]
         has_prefix = self._package is not None and self._package.target_prefix
         if self._starts_from_prefix or (len(languages) > 1 and not has_prefix):
-            named = f" ({', '.join(languages[:3])} ...)" if languages else ""
+            examples = f" ({', '.join(languages[:3])} ...)" if languages else ""
             self._problems.append(
-                f"models whose targets begin with a language{named} are not supported, but the"
+                f"models whose targets begin with a language{examples} are not supported, but the"
                 " Hugging Face folders that they were converted from are"
             )
 

@@ -60,9 +60,9 @@ WITHOUT_EFFECT = frozenset(  # of what is computed here
     {"alignment_layer", "alignment_heads", "embeddings_merge", "relative_attention_max_distance"}
     | {"alibi_use_positive_positions", "scale_alibi", "num_heads", "num_heads_kv", "head_dim"}
     | {"pre_norm", "activation", "queries_scale", "scale_embeddings", "multiply_by_sqrt_depth"}
-    | {"start_from_zero_embedding", "scale_outputs", "alibi", "layer_norm_use_residual"}
+    | {"start_from_zero_embedding", "scale_outputs", "alibi"}
     | {"multi_query_attention", "with_source_bos", "with_source_eos", "with_target_bos"}
-    | {"user_decoder_start_tokens", "layer_scalar"}
+    | {"user_decoder_start_tokens"}
 )
 
 

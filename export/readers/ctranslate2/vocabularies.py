@@ -85,10 +85,12 @@ def read_tokenizer(
         problems += error.problems
         return None
     for tokens in sides:
-        known = {token: token_id for token_id, token in enumerate(tokens)}
-        other = [name for name, token_id in ids.items() if known.get(name, token_id) != token_id]
-        if other:
-            problems.append(f"{TOKENIZER_FILE} has another id for {other[0]!r} than the vocabulary")
+        model_ids = {token: token_id for token_id, token in enumerate(tokens)}
+        wrong = [
+            name for name, token_id in ids.items() if model_ids.get(name, token_id) != token_id
+        ]
+        if wrong:
+            problems.append(f"{TOKENIZER_FILE} has another id for {wrong[0]!r} than the vocabulary")
             return None
     return content
 

@@ -43,6 +43,7 @@ from serving.jobs.table import JobState
 from serving.observability.request_stats import current_key
 
 _READER = reads_json_or_form()
+_MAX_SEGMENTS = 100
 _MAX_KEY_BYTES = 4096  # of a body that holds only the key of a document
 
 
@@ -108,6 +109,21 @@ class Uploaded(TypedDict):
     document_key: str
 
 
+class Segment(TypedDict):
+    """A paragraph of a document without its formatting, and its translation; null until there is
+    one.
+    """
+
+    source: str
+    target: str | None
+
+
+class Segments(TypedDict):
+    """The first paragraphs of a document, at most 100."""
+
+    segments: list[Segment]
+
+
 class DocumentStatus(TypedDict):
     """The status. fragments, fragments_done: extensions, numbers of paragraphs."""
 
@@ -149,6 +165,16 @@ def add_documents(routes: Routes, services: Services) -> None:
         async with _handle(request, services, document_id) as handle:
             return JSONResponse(_status(await services.documents.job(handle, current_key())))
 
+    async def document_segments(request: Request, document_id: str) -> JSONResponse:
+        """Return the first paragraphs of a document with their translations, to compare them.
+
+        DeepL has no such route.
+        """
+        async with _handle(request, services, document_id) as handle:
+            segments = await services.documents.segments(handle, current_key(), _MAX_SEGMENTS)
+            pairs = [{"source": source, "target": target} for source, target in segments]
+            return JSONResponse({"segments": pairs})
+
     async def document_result(request: Request, document_id: str) -> Response:
         """Return a translated document, once: then it is deleted."""
         async with _handle(request, services, document_id) as handle:
@@ -171,6 +197,7 @@ def add_documents(routes: Routes, services: Services) -> None:
     routes.add("POST", "/document", upload_document, Uploaded, body=upload, **common)
     routes.add("POST", one, document_status, DocumentStatus, body=key, **common)
     routes.add("POST", result, document_result, None, body=key, content=RESULT, **without_json)
+    routes.add("POST", f"{one}/segments", document_segments, Segments, body=key, **common)
     routes.add(
         *("DELETE", one, cancel_document, None),
         status=204,

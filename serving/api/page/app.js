@@ -5,10 +5,9 @@ import { byId, withArrows } from "./common/elements.js";
 import { loadLanguage } from "./common/language.js";
 import { get, keepKey, shownKey } from "./common/server.js";
 import { beginComparing, offerComparers } from "./compare/compare.js";
-import { offerLanguages } from "./translate/languages.js";
 import { offerHeads } from "./translate/heads.js";
 import { beginPictures, offerPictures } from "./picture/picture.js";
-import { beginTranslating } from "./translate/translate.js";
+import { beginTranslating, offerTranslations, showTranslationAddress } from "./translate/translate.js";
 import { beginLoad, showLoad } from "./watch/load.js";
 import { beginModels, showModels } from "./watch/models.js";
 import { offerParameters } from "./write/parameters.js";
@@ -34,7 +33,8 @@ function beginTabs() {
   for (const tab of tabs) {
     const choose = () => {
       if (tab.getAttribute("aria-selected") === "true") return; // a click focuses it, too
-      history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+      if (tab === tabs[0]) showTranslationAddress();
+      else history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
       show(tab);
     };
     tab.addEventListener("click", choose);
@@ -56,9 +56,9 @@ function beginKey() {
 
 async function loadAll() {
   const [settings, models] = await Promise.all([get("frontend/settings").catch(() => null), showModels(), offerParameters()]);
-  byId("key-form").classList.toggle("invisible", !settings?.keyRequired);
+  byId("key-form").hidden = !settings?.keyRequired;
   offerHeads(models);
-  await offerLanguages(settings, models);
+  await offerTranslations(settings, models);
   offerWriters(models);
   offerComparers(models);
   offerPictures(models);

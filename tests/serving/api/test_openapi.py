@@ -47,6 +47,7 @@ OPERATIONS = [
     "GET /v2/glossary-language-pairs",
     *("POST /v2/document", "POST /v2/document/{document_id}"),
     *("DELETE /v2/document/{document_id}", "POST /v2/document/{document_id}/result"),
+    "POST /v2/document/{document_id}/segments",
     "GET /v2/glossaries",
     "POST /v2/glossaries",
     "GET /v2/glossaries/{glossary_id}",

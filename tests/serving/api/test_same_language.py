@@ -140,7 +140,7 @@ async def test_without_any_model_into_the_target(world: World, target: str) -> N
 
     assert unchanged.json()["translatedText"] == [EN, "OK", "12"]
     assert {item["language"] for item in unchanged.json()["detectedLanguage"]} == {"en"}
-    message = f"source: the text seems to be French, which no model here translates into {target}"
+    message = "source: the text seems to be French, which no model here translates into English"
     assert refused.status_code == 400
     assert refused.json()["error"] == f'{message} (got "auto")'
     assert world.translator_engine.requests == []

@@ -9,6 +9,7 @@ import pytest
 from serving.errors import RequestError
 from serving.text import language_identification
 from serving.text.language_identification import LanguageIdentifier, SourceDetector
+from serving.text.languages import language_name
 from tests.serving.text.language_accuracy import DATA, Accuracy, sentences, three_words
 
 EN_FR = DATA.with_name("en-fr-200.tsv")
@@ -217,7 +218,7 @@ def test_what_no_model_translates_is_refused_by_its_name_alone_and_among_others(
 
     place = f"the text at index {len(before)}" if before else "the text"
     assert f"{place} seems to be {name}" in str(caught.value)
-    assert f"which no model here translates into {target}" in str(caught.value)
+    assert f"which no model here translates into {language_name(target)}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

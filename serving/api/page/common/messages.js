@@ -29,6 +29,8 @@ const formatValue = (value) => (typeof value === "number" ? formatNumber(value) 
 
 export const formatNumber = (number, options = {}) => number.toLocaleString(language, options);
 
+export const interfaceLanguage = () => language;
+
 // share: from 0 to 1.
 export const formatPercent = (share, options = {}) => formatNumber(share, { style: "percent", ...options });
 
@@ -41,6 +43,12 @@ export function languageName(code) {
   } catch {
     return code;
   }
+}
+
+// Returns the name of a language as it stands alone or begins a sentence.
+export function languageTitle(code) {
+  const name = languageName(code);
+  return name.charAt(0).toLocaleUpperCase(language) + name.slice(1);
 }
 
 // Sets the messages that elements name: `data-message` of their text, `data-message-title` of their title,

@@ -13,10 +13,10 @@ const PULL = {
   picture: "attendant pull nlpconnect/vit-gpt2-image-captioning -o build/bundles/vit-gpt2",
 };
 
-// name: of the tab; its panel has a place for this sentence, and a body that needs a model.
+// name: of the tab; its panel has a place for this sentence, and elements that need a model.
 export function showMissing(name, isMissing) {
   const text = `${formatMessage(`${name}.no-model`)}\n\n\`\`\`sh\n${PULL[name]}\n${SERVE}\n\`\`\``;
   byId(`${name}-missing`).replaceChildren(...(isMissing ? elementsOf(text, 3) : []));
   byId(`${name}-missing`).hidden = !isMissing;
-  for (const body of byId(name).querySelectorAll(".needs-model")) body.hidden = isMissing;
+  for (const needing of byId(name).querySelectorAll(".needs-model, .snippet")) needing.hidden = isMissing;
 }

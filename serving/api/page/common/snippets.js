@@ -9,9 +9,10 @@ export const FILE = "<the file in base64>"; // stands for it in a body
 
 const LANGUAGES = { curl: inCurl, Python: inPython };
 
-// panel: it is added below. title: what is asked for. request: returns {path, body}, {path, form} with the
+// panel: it changes with what is chosen there. title: what is asked for. request: returns {path, body}, {path, form} with the
 // fields of a form, one of which is a file, or {path} alone. base64: the name of FILE.
-export function offerSnippet(panel, title, request) {
+// place: it is added below.
+export function offerSnippet(panel, title, request, place = panel) {
   const code = element("pre", { tabIndex: 0 });
   const language = element("select", {}, ...Object.keys(LANGUAGES).map((name) => element("option", { textContent: name })));
   language.setAttribute("aria-label", formatMessage("common.language"));
@@ -22,7 +23,7 @@ export function offerSnippet(panel, title, request) {
   copy.addEventListener("click", () => copied(copy, code.textContent, code));
   for (const name of ["input", "change", "click"]) panel.addEventListener(name, draw); // of what is asked for
   details.addEventListener("toggle", draw);
-  panel.append(details);
+  place.append(details);
 }
 
 function snippet(request, inLanguage) {

@@ -36,13 +36,14 @@ export function openAlternatives(word) {
   return asking.signal;
 }
 
+// ways: {text, word, rest} of each: the whole sentence, and how it goes on from the word.
 export function offer(word, ways, choose) {
   if (openWord !== word) return;
   const none = element("p", { className: "note", textContent: formatMessage("translate.alternatives.none") });
-  const buttons = ways.map(({ shown, text }, number) => {
-    const button = element("button", { type: "button", textContent: shown, tabIndex: number ? -1 : 0 });
+  const buttons = ways.map((way, number) => {
+    const button = element("button", { type: "button", tabIndex: number ? -1 : 0 }, element("b", { textContent: way.word }), way.rest);
     button.setAttribute("role", "menuitem");
-    button.addEventListener("click", () => { closeAlternatives(false); choose(text); });
+    button.addEventListener("click", () => { closeAlternatives(false); choose(way.text); });
     return button;
   });
   byId("alternatives").replaceChildren(...(buttons.length ? buttons : [none]));

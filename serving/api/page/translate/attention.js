@@ -35,6 +35,8 @@ const heaviest = (names, weights) => names
   .slice(0, 3)
   .map(([name, weight]) => `${name} ${formatPercent(weight)}`);
 
+export const showHelp = () => clearAttention(formatMessage("attention.help"));
+
 export function clearAttention(text = "") {
   clearMarks();
   byId("attention-status").textContent = text;

@@ -26,8 +26,10 @@ async function translateOne(file, { source, target, model }) {
   try {
     const handle = await postForm("v2/document", form, line.signal);
     await follow(handle, line);
+    const { segments } = await post(`${pathOf(handle)}/segments`, keyOf(handle), line.signal);
     const result = await postForBlob(`${pathOf(handle)}/result`, keyOf(handle), line.signal);
     line.finish(result, `${target}-${file.name}`);
+    line.compare(segments, target);
   } catch (error) {
     if (error.name !== "AbortError") line.fail(error instanceof Refused ? error.message : formatMessage("documents.unreadable"));
   }
@@ -90,6 +92,17 @@ class Line {
     link.setAttribute("aria-label", formatMessage("documents.download.label", { name: download }));
     this.button.replaceWith(link);
     byId("documents-status").textContent = formatMessage("documents.done", { name: this.name });
+  }
+
+  // segments: {source, target} of the first paragraphs.
+  compare(segments, language) {
+    const rows = segments.map(({ source, target }) => element("tr", {},
+      element("td", { dir: "auto", textContent: source }), element("td", { dir: "auto", lang: language, textContent: target ?? "" })));
+    const heading = (key) => element("th", { scope: "col", textContent: formatMessage(key) });
+    const table = element("table", {},
+      element("thead", {}, element("tr", {}, heading("documents.compare.original"), heading("translate.translation"))), element("tbody", {}, ...rows));
+    const frame = element("div", { className: "side-by-side", tabIndex: 0, role: "region", ariaLabel: formatMessage("documents.compare.label", { name: this.name }) }, table);
+    this.item.append(element("details", { className: "comparison" }, element("summary", { textContent: formatMessage("documents.compare") }), frame));
   }
 
   fail(message) {

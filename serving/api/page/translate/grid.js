@@ -10,9 +10,7 @@ const STEPS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], Arrow
 
 let drawn = null;
 
-// opened: called when the user opens the grid.
-export function beginGrid(opened) {
-  byId("grid-details").addEventListener("toggle", opened);
+export function beginGrid() {
   const grid = byId("grid");
   for (const name of ["mouseover", "focusin"]) {
     grid.addEventListener(name, (event) => {

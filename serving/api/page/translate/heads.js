@@ -1,4 +1,4 @@
-// Shows the attention of a sentence by layer and head, if the user has opened this part.
+// Shows the attention of a sentence by layer and head.
 
 import { byId } from "../common/elements.js";
 import { formatMessage } from "../common/messages.js";
@@ -9,10 +9,8 @@ let view = null;
 let models = [];
 let drawn = null; // the attention that is shown
 
-// opened: called when the user opens this part.
-export function beginHeads(opened) {
+export function beginHeads() {
   view = new AttentionView(byId("heads"));
-  byId("heads-details").addEventListener("toggle", opened);
 }
 
 export function offerHeads(all) {
@@ -26,7 +24,6 @@ export function clearHeads() {
 
 // isWanted: called when the answer has come.
 export async function showHeads(translation, sentence, isWanted) {
-  if (!byId("heads-details").open) return;
   const sentenceHeads = await showingErrors(byId("heads-status"), () => translation.headsOf(sentence, models));
   if (!isWanted()) return;
   if (!sentenceHeads) return clearViews();

@@ -1,19 +1,17 @@
 // Handles the words of a translation: pointing shows attention, a click shows alternatives.
 
 import { byId, element, withArrows } from "../common/elements.js";
-import { formatMessage } from "../common/messages.js";
 import { showingErrors } from "../common/server.js";
 import { beginAlternatives, closeAlternatives, offer, openAlternatives } from "./alternatives.js";
-import { clearAttention, rowsAt, showAttention } from "./attention.js";
-import { beginGrid, clearGrid, drawGrid, markRows } from "./grid.js";
-import { beginHeads, clearHeads, showHeads } from "./heads.js";
+import { clearAttention, rowsAt, showAttention, showHelp } from "./attention.js";
+import { markRows } from "./grid.js";
 import { beginMarks } from "./marks.js";
 import { beginQuality, clearQuality, showQuality } from "./quality.js";
+import { beginSentence, leaveSentence, showSentence, showTranslation } from "./sentence.js";
 import { Translation } from "./translation.js";
 import { parts } from "./words.js";
 
 let translationShown = null; // a translation
-let pointed = null; // the sentence that was pointed at last
 
 export function beginWords() {
   const box = byId("translation");
@@ -32,37 +30,35 @@ export function beginWords() {
   beginAlternatives();
   beginMarks();
   beginQuality(showShownQuality);
-  beginGrid(() => drawSentence());
-  beginHeads(showSentenceHeads);
-  hideWords();
+  beginSentence();
 }
 
 export const shownText = () => translationShown?.text ?? "";
 
 export function showWords(request, source, targets) {
   translationShown = new Translation(request, source, targets);
-  pointed = translationShown.sentences[0];
-  draw();
+  draw(translationShown.sentences[0]);
 }
 
 export function hideWords() {
-  translationShown = pointed = null;
-  clearAttention(formatMessage("attention.help"));
-  clearGrid();
-  clearHeads();
+  translationShown = null;
+  byId("translated").classList.remove("whole");
+  clearAttention();
+  leaveSentence();
   clearQuality();
 }
 
-function draw() {
+// sentence: whose attention is shown.
+function draw(sentence) {
   const { request: { target }, sentences } = translationShown;
   const elements = sentences.flatMap((sentence, number) =>
     parts(sentence.target, target).map((part) => (part.isWord ? wordOf(part, number) : part.text)));
   byId("translation").replaceChildren(...elements);
+  byId("translated").classList.add("whole");
   const first = byId("translation").querySelector(".word");
   if (first) first.tabIndex = 0;
-  clearAttention(formatMessage("attention.help"));
-  drawSentence();
-  showSentenceHeads();
+  showHelp();
+  showTranslation(translationShown, sentence);
   showShownQuality();
 }
 
@@ -82,32 +78,15 @@ async function attend(word) {
     if (!word.isConnected || !word.matches(":hover, :focus")) return;
     const rows = rowsAt(map, sentence.target, Number(word.dataset.start), Number(word.dataset.end));
     showAttention(word.textContent, map, rows, sentence);
-    pointed = sentence;
-    showSentenceHeads();
-    if (await drawSentence()) markRows(rows);
+    if (await showSentence(sentence)) markRows(rows);
   } catch (error) {
     clearAttention(error.message);
   }
 }
 
-// Draws the grid of the sentence if it is open; returns whether it is.
-async function drawSentence() {
-  if (!byId("grid-details").open) return false;
-  if (!pointed) return clearGrid();
-  const sentence = pointed;
-  const map = await showingErrors(byId("grid-status"), () => translationShown.mapOf(sentence));
-  if (!map || sentence !== pointed) return false;
-  return drawGrid(map);
-}
-
 function showShownQuality() {
   const translation = translationShown;
   return translation && showQuality(translation, () => translation === translationShown);
-}
-
-function showSentenceHeads() {
-  const sentence = pointed;
-  return sentence && showHeads(translationShown, sentence, () => sentence === pointed);
 }
 
 async function findOthers(word) {
@@ -123,6 +102,6 @@ async function findOthers(word) {
 function choose(sentence, text) {
   translationShown.choose(sentence, text);
   byId("translate-status").textContent = text;
-  draw();
+  draw(sentence);
   byId("translation").focus();
 }

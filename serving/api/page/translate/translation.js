@@ -3,7 +3,7 @@
 import { formatMessage } from "../common/messages.js";
 import { Refused, post } from "../common/server.js";
 import { queriesOf, weightsOf } from "../attention/maps.js";
-import { sentencesOf } from "./words.js";
+import { parts, sentencesOf } from "./words.js";
 
 const MOST_ALTERNATIVES = 6;
 
@@ -73,7 +73,8 @@ export class Translation {
     return score.attention;
   }
 
-  // Returns other continuations from a position in a sentence: {text, shown} of each.
+  // Returns other continuations from a word of a sentence: {text, word, rest} of each. The server may go on
+  // within a word, so they are told apart by the first whole word that differs.
   async waysFrom(sentence, start, signal) {
     if (!sentence.source) await this.mapOf(sentence);
     const { source: q, target } = sentence;
@@ -81,11 +82,12 @@ export class Translation {
     const answer = await post("translate", {
       ...this.request, q, source: this.source, target_prefix, alternatives: MOST_ALTERNATIVES, alternatives_at_prefix: true,
     }, signal);
-    const texts = [...new Set([answer.translatedText, ...answer.alternatives])];
-    const prefix = target_prefix.trim();
-    return texts
-      .filter((text) => spaced(text) !== spaced(target))
-      .map((text) => ({ text, shown: prefix && text.startsWith(prefix) ? `…${text.slice(prefix.length).trimEnd()}` : text }));
+    const ways = new Map();
+    for (const text of [answer.translatedText, ...answer.alternatives]) {
+      const way = wayFrom(target.trim(), text.trim(), this.request.target);
+      if (way && !ways.has(way.word)) ways.set(way.word, way);
+    }
+    return [...ways.values()];
   }
 
   // Asks once how good the translation is, unless the user has changed it.
@@ -106,4 +108,15 @@ export class Translation {
   }
 }
 
-const spaced = (text) => text.trim().replace(/\s+/g, " ");
+// Returns {text, word, rest} of a text that goes on otherwise than a target; null if it is the same.
+function wayFrom(target, text, language) {
+  const targetParts = parts(target, language);
+  const textParts = parts(text, language);
+  const different = textParts.findIndex((part, number) => part.text !== targetParts[number]?.text);
+  if (different < 0) return null;
+  const first = textParts.findIndex(({ isWord }, number) => number >= different && isWord);
+  const place = first < 0 ? different : first;
+  const end = textParts[place + 1]?.start ?? text.length;
+  const start = textParts[different].isWord ? textParts[place].start : textParts[different].start;
+  return { text, word: text.slice(start, end).trimStart(), rest: text.slice(end) };
+}

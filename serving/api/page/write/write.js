@@ -6,6 +6,7 @@ import { History } from "../common/history.js";
 import { showMissing } from "../common/missing.js";
 import { GrowingMarkdown } from "../common/markdown.js";
 import { formatMessage, formatNumber, formatPercent } from "../common/messages.js";
+import { modelTitle } from "../common/models.js";
 import { stream, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { AttentionView } from "../attention/view.js";
@@ -54,7 +55,7 @@ export function beginWriting() {
 
 export function offerWriters(all) {
   models = all.filter((model) => model.task === "generate" && !model.picture); // those have a tab of their own
-  fillSelect(byId("writer"), models.map(({ id }) => [id, id]));
+  fillSelect(byId("writer"), models.map((model) => [model.id, modelTitle(model)]));
   byId("begin").disabled = !models.length;
   showMissing("write", !models.length);
   offerModes();

@@ -41,7 +41,7 @@ def translate_as_argos(package: Path, sentences: tuple[str, ...], prefix: str) -
 @pytest.mark.parametrize("prefix", ["", ">>fra<<"])
 @pytest.mark.parametrize("is_packed", [False, True], ids=["folder", "archive"])
 def test_bundles_translate_as_argos_translate(tmp_path: Path, is_packed: bool, prefix: str) -> None:
-    package = write_package(tmp_path, **({"target_prefix": prefix} if prefix else {}))
+    package = write_package(tmp_path, target_prefix=prefix)
     bundle = export_model(pack(package) if is_packed else package, tmp_path / "bundle")
     tokens, generation = bundle.manifest.tokens, bundle.manifest.generation
     assert generation == {"num_beams": 4, "length_penalty": 0.2}

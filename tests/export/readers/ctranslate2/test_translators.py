@@ -140,7 +140,8 @@ def test_models_of_marian_start_from_zeros(tmp_path: Path) -> None:
 def test_positions_that_ctranslate2_computes_need_no_table(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint("transformer", tmp_path / "tiny")
     folder = saved(tmp_path / "ct2", checkpoint)
-    assert read_model(folder).config.max_source_tokens == 1024
+    config: Any = read_model(folder).config
+    assert config.max_source_tokens == 1024
 
 
 def test_beginnings_and_ends_of_sources_are_those_of_the_configuration(tmp_path: Path) -> None:

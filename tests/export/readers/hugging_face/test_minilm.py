@@ -41,6 +41,7 @@ def test_embeddings_are_those_of_sentence_transformers(
     manifest = bundle.manifest
     ids = Tokenizer(bundle.tokenizer_path, manifest.vocab_size).encode_batch(TEXTS)
     prefix, suffix = manifest.tokens.source_prefix, manifest.tokens.source_suffix
+    assert manifest.limits.max_source_tokens is not None
     num_tokens = manifest.limits.max_source_tokens - len(prefix + suffix)
     rows = [[*prefix, *text_ids[:num_tokens], *suffix] for text_ids in ids]
     embeddings = encoded(bundle, [(row, [0] * len(row)) for row in rows])["embedding"]

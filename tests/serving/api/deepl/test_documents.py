@@ -86,6 +86,35 @@ async def test_a_document_is_fetched_once(desk: World) -> None:
     assert desk.services.documents.files.num_bytes() == 0
 
 
+async def segments(world: World, handle: dict[str, str], **key: str) -> httpx.Response:
+    body = {"document_key": handle["document_key"]} | key
+    return await world.client.post(f"/v2/document/{handle['document_id']}/segments", json=body)
+
+
+async def test_a_document_is_compared_with_its_translation_before_it_is_fetched(
+    desk: World,
+) -> None:
+    handle = (await send(desk, "a.md", b"# One & all\n\nSome **bold** text.\n\n123")).json()
+    await wait_until_ended(desk, handle)
+
+    answer = await segments(desk, handle)
+    assert answer.json()["segments"] == [
+        {"source": "One & all", "target": "ONE & ALL"},
+        {"source": "Some bold text.", "target": "SOME BOLD TEXT."},
+    ]
+    assert (await segments(desk, handle, document_key="wrong")).status_code == 404
+    await result(desk, handle)
+    assert (await segments(desk, handle)).status_code == 404
+
+
+async def test_what_is_not_translated_yet_has_its_source_alone(desk: World) -> None:
+    desk.translator_engine.gate = asyncio.Event()  # never set
+    lines = "\n".join(f"l{number}" for number in range(150))
+    handle = (await send(desk, "a.txt", lines.encode())).json()
+    shown = (await segments(desk, handle)).json()["segments"]
+    assert shown[0] == {"source": "l0", "target": None} and len(shown) == 100
+
+
 async def test_of_two_who_fetch_at_the_same_moment_one_has_it(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one")).json()
     await wait_until_ended(desk, handle)

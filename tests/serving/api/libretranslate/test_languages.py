@@ -67,7 +67,9 @@ async def test_only_what_can_be_brought_into_the_target_is_an_answer(many: World
 
     assert (by_target["translatedText"], by_target["detectedLanguage"]["language"]) == (EN, "en")
     assert by_model.status_code == 400
-    assert "seems to be German, which no model here translates into fr" in by_model.json()["error"]
+    assert (
+        "seems to be German, which no model here translates into French" in by_model.json()["error"]
+    )
     assert (response.status_code, response.json()["error"][:7]) == (400, "target:")
 
 

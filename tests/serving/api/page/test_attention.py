@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import SENTENCES, Page, needs_browser
@@ -24,7 +23,7 @@ def words(page: Page, place: str) -> list[str]:
 
 def test_a_sentence_by_layer_and_head(page: Page) -> None:
     page.translate(SENTENCES)
-    page.all("#heads-details summary")[0].send_keys(Keys.ENTER)
+    page.all("[name=attention-view][value=heads]")[0].click()
     page.until(lambda: page.all("#heads .attention-view-heads button"))
 
     kinds = Select(page.all("#heads select")[0])

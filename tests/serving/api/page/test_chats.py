@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import pytest
 from selenium.webdriver import Chrome
@@ -30,9 +31,9 @@ class Gate(asyncio.Event):
         super().__init__()
         self.passes = passes
 
-    async def wait(self) -> bool:
+    async def wait(self) -> Literal[True]:
         self.passes -= 1
-        return self.passes >= 0 or await super().wait()
+        return True if self.passes >= 0 else await super().wait()
 
 
 @pytest.fixture

@@ -113,7 +113,8 @@ async def test_languages_are_swapped_where_there_is_a_way_back(
     chosen = [page.at(name).get_attribute("value") for name in ("source", "target", "text")]
     assert chosen == ["fr", "en", "A DOG"]
     page.choose("target", "de")
-    assert not page.at("swap").is_displayed()
+    assert not page.at("swap").is_enabled()
+    assert page.at("swap").get_attribute("title") == "No model here translates German to French."
 
 
 @pytest.fixture

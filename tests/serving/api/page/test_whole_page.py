@@ -107,7 +107,6 @@ def test_narrow_screens_need_no_scrolling_aside(page: Page, scheme: str) -> None
 def test_texts_stand_out_from_what_is_behind_them(page: Page, scheme: str) -> None:
     with page.looking_like(scheme, width=1280):
         page.translate(SENTENCES)
-        page.all("#grid-details summary")[0].send_keys(Keys.ENTER)
         page.until(lambda: page.all("#grid table"))
         page.all(".word")[1].click()
         page.until(lambda: page.all("#alternatives button"))
