@@ -1,12 +1,15 @@
 """The distribution: its name wherever one is advised to install it, its version, its wheel."""
 
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from serving.kernels.library import native_kernels, onnxruntime_version
 from serving.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -69,3 +72,29 @@ def test_the_changelog_has_this_release_below_what_is_unreleased() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
     assert headings[:2] == ["Unreleased", VERSION]
+
+
+def run_attendant(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder whose modules are found before all others."""
+    code = "from serving.cli import main; main(prog_name='attendant')"
+    variables = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+
+
+def test_a_package_of_others_with_a_name_of_ours_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text("")
+    result = run_attendant(tmp_path, "train", "recipe.toml")
+    assert result.returncode != 0
+    assert f"`import models` finds {tmp_path / 'models.py'}, not {ROOT / 'models'}" in result.stderr
+    assert "virtual environment of its own" in result.stderr and "Traceback" not in result.stderr
+    assert run_attendant(tmp_path, "--help").returncode == 0
+
+
+def test_the_version_says_which_kernels_and_which_onnx_runtime_run(tmp_path: Path) -> None:
+    result = run_attendant(tmp_path, "--version")
+    assert result.stdout.splitlines() == [
+        f"attendant {VERSION}",
+        f"native kernels: {native_kernels().description}",
+        f"ONNX Runtime: {onnxruntime_version()}",
+    ]

@@ -326,11 +326,12 @@ def _link(
 
 
 def oldest_glibc(library: Path) -> str:
-    """Return the oldest version of glibc that has all functions which the library needs, such as
-    "2.17".
+    """Return the oldest version of glibc that has all functions which the library needs, but not
+    less than "2.17": index and installers know no tag of wheels for versions before it on aarch64.
     """
     versions = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library.read_bytes())
-    return "{}.{}".format(*max((int(major), int(minor)) for major, minor in versions))
+    newest = max([(2, 17), *((int(major), int(minor)) for major, minor in versions)])
+    return "{}.{}".format(*newest)
 
 
 def _load(library: Path) -> None:
