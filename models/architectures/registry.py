@@ -250,7 +250,7 @@ def _installed_entry(architecture: str) -> EntryPoint:
     """Return the entry point of an architecture. Raise ModelConfigError if packages share it."""
     entries = {entry.value: entry for entry in entry_points(group=ENTRY_POINTS, name=architecture)}
     if len(entries) > 1:
-        packages = " and ".join(map(_describe, entries.values()))
+        packages = " and ".join(sorted(map(_describe, entries.values())))
         raise ModelConfigError([f"architecture: there are {packages}: uninstall one package"])
     [entry] = entries.values()
     return entry
