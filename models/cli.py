@@ -10,13 +10,29 @@ import click
 from models.command_errors import fail, reported_errors
 
 PICTURES = (".pdf", ".png", ".svg")
+DEFAULT_MINUTES = 30
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--pairs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="In place of CONFIG: train a translator on a file of lines with a sentence, a tab and its "
+    "translation.",
+)
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="In place of CONFIG: train a language model on a file of prose.",
+)
+@click.option("--source", help="Language of the first column of --pairs.  [default: identified]")
+@click.option("--target", help="Language of the second column of --pairs.  [default: identified]")
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=click.Path(path_type=Path, file_okay=False),
     default=Path("data"),
     show_default=True,
     help="Folder that the configuration's data paths are relative to.",
@@ -33,7 +49,8 @@ PICTURES = (".pdf", ".png", ".svg")
     type=click.FloatRange(min=0, min_open=True),
     help="Time limit in place of the configuration's max_minutes: wall-clock minutes, whatever its "
     "clock, validations and earlier calls of the same run included. The learning rate falls to "
-    "zero by then. What is read before and evaluated at the end is added.",
+    f"zero by then. What is read before and evaluated at the end is added. With --pairs and --text "
+    f"sizes are chosen for it.  [default: the configuration's, or {DEFAULT_MINUTES}]",
 )
 @click.option(
     "--start",
@@ -44,14 +61,21 @@ PICTURES = (".pdf", ".png", ".svg")
     "that has begun goes on with its own weights.",
 )
 def train(
-    config: Path,
+    config: Path | None,
+    pairs: Path | None,
+    text: Path | None,
+    source: str | None,
+    target: str | None,
     data: Path,
     output: Path | None,
     threads: int | None,
     minutes: float | None,
     start: Path | None,
 ) -> None:
-    """Train the model that CONFIG (TOML) describes; started again, the run goes on.
+    """Train a model on --pairs or --text, or as CONFIG (TOML) says; started again, it goes on.
+
+    With --pairs or --text the sizes are chosen from the amount of text and the time, shown in a
+    table and written as a configuration into the run's folder, to be changed and trained again.
 
     The run's folder gets metrics.jsonl, curve.png and, at the end, checkpoint/ with config.json,
     model.safetensors, tokenizer.json and a model card. A GPU is used where torch finds one, bf16
@@ -63,20 +87,34 @@ def train(
 
     \b
     Examples:
+      attendant train --pairs my.tsv --minutes 20
+      attendant train --text novel.txt
       attendant train models/recipes/transformer-en-fr.toml --data data --minutes 45
       attendant train mine.toml --start models/checkpoints/transformer-en-fr --data mine
       attendant export build/runs/transformer-en-fr/checkpoint -o build/bundles/mine
     """
+    if [config, pairs, text].count(None) != 2:
+        raise click.UsageError("name one of CONFIG, --pairs and --text")
+    if pairs is None and (source or target):
+        raise click.UsageError("--source and --target belong to --pairs")
     with reported_errors("training"):
         import torch
 
         from models.checkpoint import load_checkpoint
         from models.training.config import read_config
+        from models.training.recipe import write_language_model, write_translator
         from models.training.state import TrainingStopped
         from models.training.trainer import Trainer
 
         if threads:
             torch.set_num_threads(threads)
+        if config is None:
+            limit = minutes or DEFAULT_MINUTES
+            if pairs:
+                config = write_translator(pairs, output, limit, source, target)
+            else:
+                assert text is not None
+                config = write_language_model(text, output, limit)
         settings = read_config(config)
         settings = settings.with_minutes(minutes) if minutes else settings
         folder = output or Path("build/runs") / settings.name
@@ -93,6 +131,7 @@ def train(
         except KeyboardInterrupt:
             click.echo("stopped; the same command goes on from the last validation", err=True)
             sys.exit(130)
+        click.echo(trainer.closing, err=True)
 
 
 @click.command()

@@ -37,6 +37,8 @@ def reported_errors(activity: str, extras: str = "train") -> Iterator[None]:
             path = getattr(error, "path", None)
             heading = [f"{path} cannot be used:"] if path else []
             fail(*heading, *(f"  {problem}" for problem in problems))
+        if isinstance(error, OSError) and error.filename:
+            fail(f"{error.filename}: {error.strerror}")
         if isinstance(error, OSError | InputError):
             fail(str(error))
         error.add_note(BUG)

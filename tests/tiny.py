@@ -20,6 +20,28 @@ from tests.cache import copy_cached, export_cached
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
 TRANSLATION = {"max_source_tokens": 96, "max_target_tokens": 48}
+SHRINKING = 8  # of default widths
+MOST_LAYERS = 2
+
+
+def shrink_defaults(architecture: str) -> dict[str, Any]:
+    """Return tiny sizes of an architecture that CONFIGS does not name, by its default sizes."""
+    kind = config_class(architecture)
+    sizes: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        if name == "context_length":
+            sizes[name] = 64
+        elif name in ("max_source_tokens", "max_target_tokens"):
+            sizes[name] = 96 if name == "max_source_tokens" else 48
+        elif not isinstance(field.default, int):
+            continue
+        elif name.endswith("_layers"):
+            sizes[name] = min(field.default, MOST_LAYERS)
+        elif name == "dim" or name.endswith(("_dim", "_model")):
+            sizes[name] = max(4, field.default // SHRINKING)
+    return sizes
+
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "transformer": TRANSLATION
     | {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2},
@@ -80,6 +102,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"decoder_layers": 2, "max_source_tokens": 26, "max_target_tokens": 48}
     | {"vision": {"image_size": 30, "patch_size": 6, "d_model": 40, "num_heads": 4, "ffn_dim": 50}},
 }
+CONFIGS |= {name: shrink_defaults(name) for name in ARCHITECTURES if name not in CONFIGS}
+
 ENCODERS = sorted(name for name in ARCHITECTURES if issubclass(config_class(name), EncoderConfig))
 PICTURE_READER = "vision-transformer"
 DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS - {PICTURE_READER})  # that read words

@@ -3,12 +3,16 @@
 An architecture is a folder of three files: `config.py` defines NameConfig, `module.py` the torch
 module Name, and `graph.py` the function `build`, which writes the ONNX graphs. A file is imported
 when it is asked for, so that no torch is loaded to export or to serve.
+
+Installed packages add architectures by entry points of the group `attendant.architectures`, whose
+names and values are those of the table. They are read where a name is not in the table.
 """
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, get_args
 
 from pydantic import PlainValidator, SerializeAsAny, TypeAdapter, ValidationError
@@ -182,6 +186,8 @@ ARCHITECTURES: dict[str, str] = {
     "vision-transformer": "models.architectures.vision_transformer:VisionTransformer",
 }
 
+ENTRY_POINTS = "attendant.architectures"
+
 _MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known
 
 AnyConfig = TranslationModelConfig | LanguageModelConfig | EncoderConfig
@@ -195,17 +201,22 @@ class ModelConfigError(InputError):
         self.problems = problems
 
 
+def architecture_names() -> list[str]:
+    """Return the names of all architectures: those of the table and of installed packages."""
+    return sorted({*ARCHITECTURES, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+
+
 def config_class(architecture: str) -> type[ArchitectureConfig]:
-    """Return the class of an architecture's configurations."""
-    folder, name = ARCHITECTURES[architecture].split(":")
-    config: type[ArchitectureConfig] = getattr(import_module(f"{folder}.config"), f"{name}Config")
+    """Return the class of an architecture's configurations. Raise ModelConfigError for an
+    architecture of an installed package that cannot be imported, as the next two functions do.
+    """
+    config: type[ArchitectureConfig] = _part(architecture, "config", "{}Config")
     return config
 
 
 def module_class(architecture: str) -> Callable[[AnyConfig], Any]:
     """Return the class of an architecture's torch module, which is made of a configuration."""
-    folder, name = ARCHITECTURES[architecture].split(":")
-    module: Callable[[AnyConfig], Any] = getattr(import_module(f"{folder}.module"), name)
+    module: Callable[[AnyConfig], Any] = _part(architecture, "module", "{}")
     return module
 
 
@@ -213,9 +224,50 @@ def graph_builder(architecture: str) -> Callable[..., Any]:
     """Return the function that writes an architecture's graphs: of a configuration,
     `export.graph.model.Weights` and a precision it makes an `export.graph.model.ExportedModel`.
     """
-    folder, _ = ARCHITECTURES[architecture].split(":")
-    build: Callable[..., Any] = import_module(f"{folder}.graph").build
+    build: Callable[..., Any] = _part(architecture, "graph", "build")
     return build
+
+
+def _part(architecture: str, file: str, attribute: str) -> Any:
+    """Return what a file of an architecture defines; `{}` stands for the name of its classes."""
+    if architecture in ARCHITECTURES:
+        folder, name = ARCHITECTURES[architecture].split(":")
+        return getattr(import_module(f"{folder}.{file}"), attribute.format(name))
+    entry = _installed_entry(architecture)
+    try:
+        module = import_module(f"{entry.module}.{file}")
+        part = getattr(module, attribute.format(entry.attr))
+        if file == "config":
+            _check_config(architecture, part)
+    except Exception as error:  # whatever a package of other people raises when it is imported
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        problem = f"architecture: {_describe(entry)} cannot be used: {reason}"
+        raise ModelConfigError([problem]) from error
+    return part
+
+
+def _installed_entry(architecture: str) -> EntryPoint:
+    """Return the entry point of an architecture. Raise ModelConfigError if packages share it."""
+    entries = {entry.value: entry for entry in entry_points(group=ENTRY_POINTS, name=architecture)}
+    if len(entries) > 1:
+        packages = " and ".join(map(_describe, entries.values()))
+        raise ModelConfigError([f"architecture: there are {packages}: uninstall one package"])
+    [entry] = entries.values()
+    return entry
+
+
+def _check_config(architecture: str, kind: Any) -> None:
+    bases = TranslationModelConfig | LanguageModelConfig | EncoderConfig
+    if not (isinstance(kind, type) and issubclass(kind, bases)):
+        raise TypeError(f"{kind} is no subclass of {bases}")
+    if (default := kind.model_fields["architecture"].default) != architecture:
+        raise ValueError(f'{kind.__name__} has the architecture "{default}"')
+
+
+def _describe(entry: EntryPoint) -> str:
+    """Return an architecture with its package and version."""
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    return f"{entry.name} of the package {package}"
 
 
 def parse_config(values: Any) -> AnyConfig:
@@ -227,27 +279,30 @@ def parse_config(values: Any) -> AnyConfig:
     if len(values) > _MOST_OPTIONS:
         raise ModelConfigError([f"has {len(values)} options, more than {_MOST_OPTIONS}"])
     name = values.get("architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
+    if not isinstance(name, str) or not _is_known(name):
         raise ModelConfigError([_unknown_architecture(values)])
     kind = config_class(name)
     try:
         return kind.model_validate(values)  # type: ignore[return-value]
     except ValidationError as error:
-        classes = {
-            architecture_name: config_class(architecture_name)
-            for architecture_name in ARCHITECTURES
-        }
+        classes = {other: config_class(other) for other in ARCHITECTURES} | {name: kind}
         problems = problems_of(kind, values, error.errors(), classes)
         raise ModelConfigError(list(problems)) from None
 
 
+def _is_known(architecture: str) -> bool:
+    """Return whether there is such an architecture. Metadata of packages is read if need be."""
+    return architecture in ARCHITECTURES or architecture in architecture_names()
+
+
 def _unknown_architecture(values: dict[str, Any]) -> str:
-    choices = f"one of {', '.join(sorted(ARCHITECTURES))}"
+    names = architecture_names()
+    choices = f"one of {', '.join(names)}"
     if "architecture" not in values:
         return f"architecture: is required, {choices}"
     name = values["architecture"]
-    similar = get_close_matches(str(name).lower().replace("_", "-"), ARCHITECTURES, n=1)
-    hint = f"; did you mean {similar[0]}?" if similar else ""
+    similar = get_close_matches(str(name).lower().replace("_", "-"), names, n=1)
+    hint = f"; did you mean {similar[0]}?" if similar else "; packages can add others"
     return f"architecture: must be {choices} (got {reprlib.repr(name)}){hint}"
 
 

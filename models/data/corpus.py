@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate, groupby
 from pathlib import Path
 
@@ -41,17 +42,20 @@ class SentencePair:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file, decompressed if its name ends in `.gz`. Raises OSError, and
-    InputError naming the file if its bytes are not UTF-8.
+    """Return the text of a file, decompressed if its name ends in `.gz`, without a byte order mark.
+    Raises OSError, and InputError naming the file if its bytes are not UTF-8.
     """
     path = Path(path)
     try:
         if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            with gzip.open(path, "rt", encoding="utf-8-sig", newline="\n") as file:
                 return file.read()
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
+    except gzip.BadGzipFile:
+        raise InputError(f"{path} is no gzip file, though its name ends in .gz") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+        reason = f"{error.reason} at byte {error.start}"
+        raise InputError(f"{path} is not UTF-8: {reason}; save it as UTF-8") from None
     except EOFError:
         raise InputError(f"{path} ends too early: its last part is missing") from None
 
@@ -88,6 +92,10 @@ def _read_tabbed(path: str | Path) -> Iterator[SentencePair]:
             continue
         fields = line.split("\t")
         num_fields = num_fields or (2 if len(fields) == 2 else 3)
+        if len(fields) == 1:
+            raise InputError(
+                f"{path}:{number}: there is no tab; a line is a sentence, a tab and its translation"
+            )
         if len(fields) != num_fields:
             expected = ("source and target", "origin, source and target")[num_fields - 2]
             raise InputError(
@@ -98,11 +106,30 @@ def _read_tabbed(path: str | Path) -> Iterator[SentencePair]:
 
 
 def read_documents(path: str | Path) -> list[str]:
-    """Read documents: the chapters of a book, or the lines of a file with one document a line."""
+    """Read documents: the chapters of a book, or the lines of a file with one document a line.
+
+    Where these are too short to hold half of the text, documents are made of its paragraphs, or of
+    its lines if no line is blank.
+    """
     text = read_text(path)
     parts = CHAPTER.split(text) if CHAPTER.search(text) else text.split("\n")
-    documents = [_unwrap(part) for part in parts]
-    return [d for d in documents if len(d) >= MIN_DOCUMENT_CHARACTERS]
+    documents = [d for d in map(_unwrap, parts) if len(d) >= MIN_DOCUMENT_CHARACTERS]
+    if 2 * sum(map(len, documents)) >= len(text):
+        return documents
+    paragraphs = PARAGRAPH_BREAK.split(text)
+    return _join_paragraphs(paragraphs if paragraphs[1:] else text.split("\n"))
+
+
+def _join_paragraphs(paragraphs: Iterable[str]) -> list[str]:
+    """Join paragraphs that follow each other into documents that are long enough."""
+    documents, document, size = [], list[str](), 0
+    for paragraph in map(_unwrap, paragraphs):
+        document.append(paragraph)
+        size += len(paragraph)
+        if size >= MIN_DOCUMENT_CHARACTERS:
+            documents.append("\n".join(filter(None, document)))
+            document, size = [], 0
+    return documents
 
 
 def hold_out(documents: list[str], fraction: float, seed: int) -> tuple[list[str], list[str]]:
@@ -114,6 +141,27 @@ def hold_out(documents: list[str], fraction: float, seed: int) -> tuple[list[str
         [d for i, d in enumerate(documents) if i not in held_out],
         [d for i, d in enumerate(documents) if i in held_out],
     )
+
+
+def hold_out_pairs(
+    pairs: Sequence[SentencePair], fraction: float
+) -> tuple[list[SentencePair], list[SentencePair], list[SentencePair]]:
+    """Split pairs into (training, validation, test); a fraction each for the last two.
+
+    The hashes of sources decide, so that every run holds out the same, and no source is in two.
+    """
+    sources = sorted({pair.source for pair in pairs}, key=_hash)
+    size = max(1, round(fraction * len(sources)))
+    dev, test = set(sources[:size]), set(sources[size : 2 * size])
+    return (
+        [pair for pair in pairs if pair.source not in dev | test],
+        [pair for pair in pairs if pair.source in dev],
+        [pair for pair in pairs if pair.source in test],
+    )
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=8).digest()
 
 
 def _unwrap(text: str) -> str:

@@ -3,7 +3,10 @@
 With `extends = "other.toml"` a file has only the differences from a file beside it.
 """
 
+import json
 import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -42,7 +45,9 @@ class EndingConfig(RecipeSection):
 class DataConfig(RecipeSection):
     """Says where the text is, relative to the data folder.
 
-    `dev` and `test` are parallel files; prose holds out `held_out` of its own documents instead.
+    `dev` and `test` are parallel files. Without `dev`, `held_out` of the training pairs is held out
+    to validate, and as much to test if there is no `test` either; prose holds out that share of its
+    documents.
     `repeats` says how often an epoch shows each origin (first column), 1 where it is not named.
     `augment` says how many pairs of each kind are made (`models.data.making`), as an origin.
     `distilled` is a file of lines of source and a teacher's translation, which are added as well
@@ -93,9 +98,10 @@ class RunConfig(RecipeSection):
     have no instructions for it.
 
     Weights are looked at `validations` times, evenly over the run, as averages over about the last
-    `averaged_share` of all steps so far; what is best, by loss or by BLEU of `bleu_sentences` (of
-    `bleu_origins`, if any are named), is kept. After `patience` times without a lower loss the run
-    ends.
+    `averaged_share` of all steps so far. In a run that ends by its minutes, a validation is left
+    out where all of them together would take more than a tenth of the time. What is best, by loss
+    or by BLEU of `bleu_sentences` (of `bleu_origins`, if any are named), is kept. After `patience`
+    times without a lower loss the run ends.
     """
 
     tokens_per_batch: int = Field(default=4096, gt=0)
@@ -214,9 +220,45 @@ def _merge_sections(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, 
     return merged
 
 
-def _problems(error: ErrorDetails) -> list[str]:
+def _problems(error: ErrorDetails) -> Iterator[str]:
     place = ".".join(map(str, error["loc"]))
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, ModelConfigError):
-        return [f"{place}: {problem}" for problem in cause.problems]
-    return [f"{place}: {error['msg']}" if place else str(cause)]
+        yield from (f"{place}: {problem}" for problem in cause.problems)
+    elif not place:
+        yield str(cause)
+    elif error["type"] == "extra_forbidden":
+        yield f"{place}: {_describe_unknown_key(error['loc'])}"
+    elif error["type"] == "missing":
+        yield f"{place}: is required"
+    else:
+        message = error["msg"][:1].lower() + error["msg"][1:].replace("tuple", "list")
+        yield f"{place}: {message} (got {json.dumps(error['input'], default=str)})"
+
+
+SECTIONS: Mapping[tuple[str, ...], type[RecipeSection]] = {
+    (): TrainingConfig,
+    ("data",): DataConfig,
+    ("data", "ending"): EndingConfig,
+    ("optimizer",): OptimizerConfig,
+    ("run",): RunConfig,
+    ("card",): CardConfig,
+}
+
+
+def _describe_unknown_key(place: tuple[int | str, ...]) -> str:
+    """Name the section that has such a key, a similar key, or all keys of the section."""
+    *section, key = map(str, place)
+    keys = [*SECTIONS[tuple(section)].model_fields, *([] if section else ["extends"])]
+    name = f"[{'.'.join(section)}]" if section else "a configuration"
+    elsewhere = [
+        ".".join((*path, key))
+        for path, kind in SECTIONS.items()
+        if key in kind.model_fields and list(path) != section
+    ]
+    if elsewhere:
+        return f"{name} has no such key; there is {', '.join(elsewhere)}"
+    similar = get_close_matches(key.lower().replace("-", "_"), keys, n=1)
+    if similar:
+        return f"{name} has no such key; did you mean {similar[0]}?"
+    return f"{name} has no such key; its keys are {', '.join(keys)}"

@@ -26,7 +26,14 @@ from models.data.batching import (
     ProseData,
 )
 from models.data.bpe_dropout import Segmenter, VaryingData
-from models.data.corpus import SentencePair, hold_out, known_words, read_documents, read_pairs
+from models.data.corpus import (
+    SentencePair,
+    hold_out,
+    hold_out_pairs,
+    known_words,
+    read_documents,
+    read_pairs,
+)
 from models.data.tokenizer import MASK_TOKEN, encode_all, load_tokenizer, train_tokenizer
 from models.errors import InputError
 from models.scores import add_special_tokens, label_numbers
@@ -41,6 +48,7 @@ class TrainingData:
     """What a run needs besides the model.
 
     pairs: validation sentences for BLEU.
+    test: pairs that the finished model is scored on.
     ending: the data of the last part of a run, in place of `train`, if the recipe has such a part.
     held_out: documents of prose that are not trained on.
     words: words that a translator sees often enough to know them.
@@ -50,6 +58,7 @@ class TrainingData:
     train: Dataset
     dev: Dataset
     pairs: list[SentencePair]
+    test: list[SentencePair] = field(default_factory=list)
     ending: Dataset | None = None
     held_out: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
@@ -65,9 +74,9 @@ def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Trainin
 
 
 def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) -> TrainingData:
-    written = _written_pairs(config, data)
+    learned, dev, test = _split_pairs(config, data)
+    written = [*learned, *augment_pairs(learned, config.data.augment, config.run.seed)]
     pairs = [*written, *_distilled_pairs(config, data)]
-    dev = read_pairs(data / config.data.dev) if config.data.dev else []
     texts = [text for p in pairs for text in (p.source, p.target)]
     tokenizer = _tokenizer(texts, config.model.vocab_size, tokenizer_path)
     train = _parallel_data(config, tokenizer, pairs, config.data.bpe_dropout)
@@ -77,6 +86,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
         train.with_repeats(config.data.repeats, 1.0),
         _parallel_data(config, tokenizer, dev, 0.0).with_repeats({}, 1.0),
         _draw_scored_pairs(config.run, dev),
+        test,
         train.with_repeats(ending.repeats, 0.0) if ending else None,
         words=known_words(pair for pair in written if pair.origin not in UNREAL),
     )
@@ -89,6 +99,19 @@ def _draw_scored_pairs(run: RunConfig, dev: list[SentencePair]) -> list[Sentence
         origins = ", ".join(sorted({pair.origin for pair in dev}))
         raise InputError(f"run.bleu_origins: {run.bleu_origins}: the dev set has only {origins}")
     return random.Random(run.seed).sample(pairs, min(run.bleu_sentences, len(pairs)))
+
+
+Pairs = list[SentencePair]
+
+
+def _split_pairs(config: TrainingConfig, data: Path) -> tuple[Pairs, Pairs, Pairs]:
+    """Read the pairs to learn from, to validate and to test with."""
+    pairs = [p for name in config.data.train for p in read_pairs(data / name)]
+    test = read_pairs(data / config.data.test) if config.data.test else []
+    if config.data.dev:
+        return pairs, read_pairs(data / config.data.dev), test
+    pairs, dev, held_out = hold_out_pairs(pairs, config.data.held_out)
+    return (pairs + held_out, dev, test) if test else (pairs, dev, held_out)
 
 
 def _written_pairs(config: TrainingConfig, data: Path) -> list[SentencePair]:
@@ -136,6 +159,9 @@ def _parallel_data(
         for i, (s, t) in enumerate(zip(sources, targets, strict=True))
         if s and t and len(s) < model.max_source_tokens and len(t) < model.max_target_tokens
     ]
+    if not short_pairs:
+        limits = f"{model.max_source_tokens} and {model.max_target_tokens} tokens"
+        raise InputError(f"data: of {len(pairs):,} pairs none is within the model's {limits}")
     segmenter = Segmenter(tokenizer, bpe_dropout, config.run.seed) if bpe_dropout else None
     return Encoded(
         model,
@@ -148,7 +174,9 @@ def _parallel_data(
 
 def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) -> TrainingData:
     pairs = [*_written_pairs(config, data), *_distilled_pairs(config, data)]
-    dev = read_pairs(data / config.data.dev) if config.data.dev else []
+    dev, test = (
+        read_pairs(data / name) if name else [] for name in (config.data.dev, config.data.test)
+    )
     tokenizer = _tokenizer([p.source for p in pairs], config.model.vocab_size, tokenizer_path)
     repeats, ending = config.data.repeats, config.data.ending
     train = label_data(config.model, tokenizer, pairs)
@@ -157,6 +185,7 @@ def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) ->
         train.with_repeats([repeats.get(pair.origin, 1.0) for pair in pairs]),
         label_data(config.model, tokenizer, dev),
         [],
+        test,
         train.with_repeats([ending.repeats.get(pair.origin, 0.0) for pair in pairs])
         if ending
         else None,

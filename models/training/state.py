@@ -29,7 +29,7 @@ class TrainingProgress:
     """The position of a run.
 
     batch: how many of the epoch's `num_batches` are done.
-    seconds: spent training, with validation.
+    seconds: spent training, with validation; `validation_seconds` of them by all validations.
     losses: of the steps since the last validation.
     best_score: of the best weights: BLEU, or the negative loss.
     precision: of the matrix products so far.
@@ -41,6 +41,8 @@ class TrainingProgress:
     batch: int = 0
     num_batches: int = 0
     seconds: float = 0.0
+    validation_seconds: float = 0.0
+    last_validation_seconds: float = 0.0
     best_loss: float = float("inf")
     best_score: float = float("-inf")
     validations_since_best: int = 0

@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from models.checkpoint import Checkpoint, save_checkpoint, write_words
 from models.data.batching import Dataset
-from models.data.corpus import read_pairs
 from models.loading import build, put_weights
 from models.safetensors import Storage
 from models.training.config import TrainingConfig
@@ -53,7 +52,6 @@ class Trainer:
         if start:
             take_tokenizer(start, config.model, self.files)
         self.data = prepare(config, data, self.files.tokenizer)
-        self.test = read_pairs(data / config.data.test) if config.data.test else []
         self.module = build(config.model).to(self.arithmetic.device).train()
         if start:
             put_weights(self.module, start)
@@ -69,6 +67,7 @@ class Trainer:
         torch.manual_seed(config.run.seed + self.progress.step)
         self.opening = self._opening(start)
         self.progress.precision = self.arithmetic.name
+        self.quality: dict = {}
         self.brake = Brake()
         self._clock = CLOCKS[config.run.clock]
         self._unread: list[Tensor] = []  # losses that may not be computed yet
@@ -87,7 +86,7 @@ class Trainer:
 
     def _train(self) -> None:
         self._counted_until = self._clock()
-        validated = self._intervals_done
+        intervals = self._intervals_done
         with closing(self._batches()) as batches:  # its bar ends before anything else is said
             while not self._is_over():
                 self.brake.check()
@@ -97,9 +96,12 @@ class Trainer:
                 if len(self._unread) >= (STEPS_AHEAD if self.arithmetic.has_gpu else 1):
                     self._read_losses()
                 self._count()
-                if self._intervals_done > validated:
-                    self._validate()
-                    validated = self._intervals_done
+                if self._intervals_done > intervals:
+                    intervals = self._intervals_done
+                    if self._has_time_to_validate():
+                        self._validate()
+                    else:
+                        self._save()
         if not self._is_validated():
             self._validate()
 
@@ -118,6 +120,15 @@ class Trainer:
         before = f" (in {precision} until now)" if precision else ""
         return f"training goes on after step {step:,}{before} in {self.arithmetic}"
 
+    @property
+    def closing(self) -> str:
+        """Return the last lines of the log: how good the model is, and what comes next."""
+        checkpoint = self.files.checkpoint
+        return (
+            f"{checkpoint}{_describe_quality(self.quality)}\n"
+            f"next: attendant export {checkpoint} -o build/bundles/{self.config.name}"
+        )
+
     def _count(self) -> None:
         """Add the time since the last call."""
         now = self._clock()
@@ -127,12 +138,26 @@ class Trainer:
     @property
     def fraction_done(self) -> float:
         by_steps = self.progress.step / self.run_config.max_steps
-        return min(1.0, max(by_steps, self.progress.seconds / 60 / self.run_config.max_minutes))
+        return min(1.0, max(by_steps, self._fraction_of_minutes))
+
+    @property
+    def _fraction_of_minutes(self) -> float:
+        return self.progress.seconds / 60 / self.run_config.max_minutes
 
     @property
     def _intervals_done(self) -> int:
         """Return how many validations are due by now."""
         return int(self.fraction_done * self.run_config.validations + ROUNDING)
+
+    def _has_time_to_validate(self) -> bool:
+        """Return whether validations stay within their share of the time, with one more that takes
+        as long as the last one. Where steps limit a run, its validations do not depend on time.
+        """
+        progress = self.progress
+        if self._fraction_of_minutes < progress.step / self.run_config.max_steps:
+            return True
+        after = progress.validation_seconds + progress.last_validation_seconds
+        return after <= VALIDATION_SHARE * progress.seconds
 
     def _read_losses(self) -> None:
         """Wait until all steps so far are computed, and return their losses."""
@@ -189,6 +214,7 @@ class Trainer:
         """Validate, record, plot and save. A kill after this loses nothing."""
         progress = self.progress
         self._read_losses()
+        begun = progress.seconds
         with self.arithmetic.autocast(), self.brake.safe(), self.average.in_place():
             result = validate(
                 self.module,
@@ -199,6 +225,8 @@ class Trainer:
             )
             self._keep_if_best(result)
         self._count()
+        progress.last_validation_seconds = progress.seconds - begun
+        progress.validation_seconds += progress.last_validation_seconds
         self.files.record(
             {
                 "step": progress.step,
@@ -252,7 +280,7 @@ class Trainer:
         if self.data.words:
             words = "".join(f"{word}\n" for word in self.data.words)
             write_words(self.files.checkpoint, words.encode())
-        write_card(self.config, self.data, self.test, self.files, self.arithmetic)
+        self.quality = write_card(self.config, self.data, self.files, self.arithmetic)
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:
         losses = self.progress.losses
@@ -264,7 +292,19 @@ class Trainer:
         )
 
 
+def _describe_quality(quality: dict) -> str:
+    """Return the main figure of a `quality.json`, after a colon; nothing if it has another form."""
+    if scores := quality.get("scores"):
+        score = scores[0]
+        return (
+            f": BLEU {score['bleu']:.1f}, chrF {score['chrf']:.1f} of {score['sentences']:,} pairs"
+        )
+    bits = quality.get("bits_per_byte")
+    return "" if bits is None else f": {bits:.2f} bits per byte of held-out text"
+
+
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.monotonic, "processor": time.process_time}
+VALIDATION_SHARE = 0.1  # of the time, of all validations but the last
 ROUNDING = 1e-9  # of shares of a run
 STEPS_AHEAD = 20  # of the host before a GPU: so many losses are read at once
 BAR = "{desc} {percentage:3.0f}%|{bar}| {elapsed} < {remaining} {postfix}"

@@ -104,14 +104,13 @@ LONGEST_SHOWN, MOST_SHOWN = 30, 4  # tokens of a sentence, sentences
 def write_card(
     config: TrainingConfig,
     prepared: TrainingData,
-    test: list[SentencePair],
     run: RunFolder,
     arithmetic: Arithmetic,
-) -> None:
+) -> dict:
     """Evaluate the finished checkpoint and write `README.md`, `quality.json` and the curve beside
-    it.
+    it. Return what `quality.json` has.
     """
-    checkpoint = load_checkpoint(run.checkpoint)
+    checkpoint, test = load_checkpoint(run.checkpoint), prepared.test
     load = load_encoder if isinstance(config.model, EncoderConfig) else load_module
     module: Any = load(checkpoint).to(arithmetic.device)
     if masked_words_of(config.model):
@@ -128,6 +127,7 @@ def write_card(
     size = sum(parameter.numel() for parameter in module.parameters())
     text = _card(config, scores, run.rows(), size, arithmetic)
     (run.checkpoint / "README.md").write_text(text, encoding="utf-8")
+    return quality
 
 
 def _translation_scores(result: TestResult) -> str:

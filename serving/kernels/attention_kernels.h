@@ -289,7 +289,7 @@ struct Normalizer {
 };
 
 // Replace a query's scores in a block by their exponentials, up to its last key; those before its first become 0.
-INLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
+NOINLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
   const KeyRange range(query, block);
   if (range.is_empty()) return {kLowest, 0};
   if (cap != 0 || query.bias != nullptr) {
@@ -440,6 +440,13 @@ struct FloatBlock {
   const float* values;
 };
 
+template <class Element>
+NOINLINE void copy_as_floats(const Element* numbers, int64_t first, int64_t end, float* floats) {
+  int64_t i = first;
+  for (; i + kLanes <= end; i += kLanes) store(floats + i, load(numbers + i));
+  if (i < end) store_first(floats + i, load_first(numbers + i, int(end - i)), int(end - i));
+}
+
 // Return a block in floats; of fp16 copies are made.
 template <class Element>
 INLINE FloatBlock float_block(const AttentionHead<Element>& head, KeyRange keys, int block, int head_dim, float* copies) {
@@ -448,11 +455,9 @@ INLINE FloatBlock float_block(const AttentionHead<Element>& head, KeyRange keys,
     return {head.keys + offset, head.values + offset};
   } else {
     float* const values = copies + kKeyBlock * head_dim;
-    for (int64_t i = int64_t(keys.first) * head_dim; i < int64_t(keys.end) * head_dim; i += kLanes) {
-      const int left = int(int64_t(keys.end) * head_dim - i);
-      store_first(copies + i, load_first(head.keys + offset + i, left), left);
-      store_first(values + i, load_first(head.values + offset + i, left), left);
-    }
+    const int64_t first = int64_t(keys.first) * head_dim, end = int64_t(keys.end) * head_dim;
+    copy_as_floats(head.keys + offset, first, end, copies);
+    copy_as_floats(head.values + offset, first, end, values);
     return {copies, values};
   }
 }

@@ -2,7 +2,8 @@ from export.graph.writer import Value
 from export.layers.attention import context_of, ragged_softmax
 from export.layers.translator import TranslatorGraph
 from serving.bundle.manifest import SOURCE, StateKind, StateSpec
-from tests.docs.bag_of_words.config import BagOfWordsConfig
+
+from .config import BagOfWordsConfig
 
 
 class BagOfWordsGraph(TranslatorGraph[BagOfWordsConfig]):

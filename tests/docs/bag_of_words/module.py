@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from models.batch import length_mask
 from models.contract import DecoderState, TranslationModel
 from models.layers.basic import VocabularyLayers
-from tests.docs.bag_of_words.config import BagOfWordsConfig
+
+from .config import BagOfWordsConfig
 
 
 @dataclass(frozen=True)

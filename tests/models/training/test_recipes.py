@@ -62,7 +62,7 @@ def test_a_section_of_another_kind_has_its_own_options(tmp_path: Path) -> None:
     [
         ('extends = "nowhere.toml"', "nowhere.toml, which it extends"),
         ('extends = "this.toml"', "extends itself"),
-        ('extends = "base.toml"\nspeed = 1', "speed: Extra inputs"),
+        ('extends = "base.toml"\nspeed = 1', "speed: a configuration has no such key"),
         ('extends = "base.toml"\n[model]\nspeed = 1', "model: speed"),
     ],
 )
@@ -98,3 +98,31 @@ def test_a_further_seed_is_all_that_differs(path: Path) -> None:
     assert other.run.seed == int(seed) != first.run.seed
     run = other.run.model_copy(update={"seed": first.run.seed})
     assert other.model_copy(update={"name": first.name, "run": run}) == first
+
+
+WRONG_KEYS = [
+    ('colour = "red"\n', "colour: a configuration has no such key; its keys are name, model, data"),
+    ("max_steps = 3\n", "max_steps: a configuration has no such key; there is run.max_steps"),
+    ('[data]\ntrian = ["a"]\n', "data.trian: [data] has no such key; did you mean train?"),
+    ('[data]\ntrain = ["a"]\nwarmup = 1\n', "data.warmup: [data] has no such key; there is opt"),
+    ('[data]\ntrain = ["a"]\nx = 1\n', "data.x: [data] has no such key; its keys are train, dev"),
+    ("[data.ending]\nshare = 0.1\nlength = 1\n", "data.ending.length: [data.ending] has no such"),
+    ('[optimizer]\nname = "sgd"\n', "optimizer.name: input should be 'adamw' or 'muon' (got \"sg"),
+    ("[run]\nseeed = 1\n", "run.seeed: [run] has no such key; did you mean seed?"),
+    ("[run]\nmax-steps = 1\n", "run.max-steps: [run] has no such key; did you mean max_steps?"),
+    ("[run]\nmax_minutes = 0\n", "run.max_minutes: input should be greater than 0 (got 0)"),
+    ('[data.augment]\nnoises = 1\n[data]\ntrain = ["a"]\n', "'noise'"),
+    ('[card]\nlicense = ""\n', "card.license: [card] has no such key; did you mean licence?"),
+    ("[data]\n", "data.train: is required"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_KEYS)
+def test_what_is_unknown_is_told_with_what_there_is(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(TrainingConfigError) as caught:
+        read_config(path)
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
