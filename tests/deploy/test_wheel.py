@@ -1,6 +1,7 @@
 """The wheel: its hooks, and in `make test-all` one that is built, checked and used."""
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -146,10 +147,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
-    environment = {"PATH": "/usr/bin:/bin", "ATTENDANT_BUILD_KERNELS": "all"}
-    built = subprocess.run(
-        [*command, str(ROOT)], env={**environment}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "ATTENDANT_BUILD_KERNELS": "all"}
+    built = subprocess.run([*command, str(ROOT)], env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
     [path] = folder.iterdir()
     return path
@@ -231,7 +230,7 @@ def test_the_wheel_runs_outside_of_the_source_tree_without_a_compiler(
     assert f"native kernels: {build.processor_instruction_sets()[0]}\n" in version
     checkpoint = ROOT / "models" / "checkpoints" / "bahdanau-en-fr"
     run("export", str(checkpoint), "-o", str(tmp_path / "en-fr"), "--precision", "int8")
-    (tmp_path / "text").write_text("A dog runs.\n")
-    arguments = ["--model", str(tmp_path / "en-fr"), "-o", str(tmp_path / "translated")]
-    run("translate", str(tmp_path / "text"), *arguments)
-    assert "chien" in (tmp_path / "translated").read_text()
+    (tmp_path / "text.txt").write_text("A dog runs.\n")
+    arguments = ["--model", str(tmp_path / "en-fr"), "-o", str(tmp_path / "translated.txt")]
+    run("translate", str(tmp_path / "text.txt"), *arguments)
+    assert "chien" in (tmp_path / "translated.txt").read_text()

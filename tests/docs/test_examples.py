@@ -35,7 +35,7 @@ from tests.serving.api.endpoints import ENDPOINTS
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-LANGUAGES = {"", "json", "nginx", "python", "sh", "yaml"}
+LANGUAGES = {"", "json", "nginx", "python", "sh", "toml", "yaml"}
 # Words that stand for values in a synopsis.
 PLACEHOLDERS = {"N": "1", "X": "1", "R": "1", "LIMIT": "p95_e2e_ms<1", "URL": "http://localhost"}
 BODIES = {endpoint.protocol.prefix + endpoint.path: endpoint.body for endpoint in ENDPOINTS}
@@ -135,6 +135,11 @@ def missing_things(command: str) -> Iterator[str]:
 @pytest.mark.parametrize("example", examples_in("json"))
 def test_json_is_valid(example: Example) -> None:
     assert json.loads(example.text)
+
+
+@pytest.mark.parametrize("example", examples_in("toml"))
+def test_toml_is_valid(example: Example) -> None:
+    assert tomllib.loads(example.text)
 
 
 @pytest.mark.parametrize("example", examples_in("yaml"))
