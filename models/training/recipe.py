@@ -168,7 +168,7 @@ def choose_translator(
     num_held_out = max(1, min(MOST_HELD_OUT, len(pairs) // 10))
     epochs = _estimate_epochs(size, num_tokens, minutes)
     encoder_layers, decoder_layers = size.layers
-    model = {
+    model: dict[str, Any] = {
         "architecture": "transformer",
         "source_languages": [languages[0]],
         "target_languages": [languages[1]],
@@ -208,7 +208,7 @@ def choose_language_model(path: Path, minutes: float) -> Recipe:
     epochs = _estimate_epochs(size, num_tokens, minutes)
     [num_layers] = size.layers
     language = identify_language(documents)
-    model = {
+    model: dict[str, Any] = {
         "architecture": "llama",
         "languages": [language],
         "vocab_size": size.vocab_size,

@@ -126,7 +126,7 @@ def test_translators_read_pairs(folder: Path) -> None:
         (["llama", "bahdanau"], {}, "draw each kind by itself"),
         (["llama"], {"picture": "reach.gif"}, "must end with one of .pdf, .png, .svg"),
         (["llama"], {"text": "short.txt"}, "holds too little text"),
-        (["bahdanau"], {}, "separated by tabs"),
+        (["bahdanau"], {}, "there is no tab"),
         (["transformer-encoder"], {}, "only encodes"),
         (["bert"], {}, "there is no such folder"),
     ],

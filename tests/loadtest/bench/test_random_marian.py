@@ -34,6 +34,7 @@ WORDS = [
 SIZES = {"--d-model": 16, "--ffn-dim": 32, "--layers": 1, "--heads": 2, "--vocab-size": 120}
 
 
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_a_random_model_is_exported_and_generates_as_long_as_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

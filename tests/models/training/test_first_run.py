@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from models.checkpoint import load_checkpoint
 from models.cli import train
+from models.configs.base import TranslationModelConfig
 from models.data.corpus import SentencePair, hold_out_pairs, read_documents, read_pairs
 from models.training import recipe, trainer
 from models.training.config import read_config
@@ -56,6 +57,7 @@ def test_what_was_chosen_is_read_back(tmp_path: Path) -> None:
         == (chosen.values["model"])
     )
     assert config.data.train == (str(path),)
+    assert isinstance(config.model, TranslationModelConfig)
     assert (config.model.source_languages, config.model.target_languages) == (("en",), ("fr",))
     text = (tmp_path / "run/my.toml").read_text()
     assert all(f"# {line}" in text for line in chosen.as_table().splitlines())

@@ -239,7 +239,7 @@ def test_cuda_is_refused_where_there_is_none(new_bundle: NewBundle) -> None:
     config = EngineConfig(device="cuda")
     with pytest.raises(DeviceError, match="--precision bf16"):
         Engine(new_bundle("transformer", Precision.INT8), config)
-    with pytest.raises(DeviceError, match=r"attendant\[gpu\]"):
+    with pytest.raises(DeviceError, match=r"attendant-server\[gpu\]"):
         Engine(new_bundle("transformer", Precision.FP16), config)
 
 

@@ -78,7 +78,7 @@ def test_what_cannot_be_recorded_is_said() -> None:
     ("library", "providers", "precision", "message"),
     [
         (FakeCuda(), ["CUDAExecutionProvider"], Precision.INT8, "export it again with --precision"),
-        (FakeCuda(), [], Precision.FP16, r"install attendant\[gpu\]"),
+        (FakeCuda(), [], Precision.FP16, r"install attendant-server\[gpu\]"),
         (FakeCuda(num_devices=0), ["CUDAExecutionProvider"], Precision.BF16, "no GPU is visible"),
         (FakeCuda(status=35), ["CUDAExecutionProvider"], Precision.BF16, "update the driver"),
         (FakeCuda(), ["CUDAExecutionProvider"], Precision.FP16, None),
