@@ -33,7 +33,7 @@ def list_bundles(folders: tuple[Path, ...], wants_json: bool) -> None:
     \b
     Examples:
       attendant list
-      attendant list /srv/models --json
+      attendant list build/bundles --json
     """
     from serving.bundle.opening import open_manifest
     from serving.errors import BundleError

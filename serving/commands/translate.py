@@ -126,6 +126,8 @@ def translate(
         raise click.UsageError("several FILES need -o FOLDER; they are translated as documents")
     elif files and is_packed(files[0].name):
         raise click.UsageError(f"{files[0]} is a document: give -o FILE for its translation")
+    elif files and files[0].is_dir():
+        raise click.UsageError(f"{files[0]} is a folder; FILES have texts, --model names a bundle")
     else:
         with click.open_file(str(files[0]) if files else "-", "rb") as file:
             asyncio.run(_translate(model, config, options, file, alignments))

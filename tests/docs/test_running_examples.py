@@ -34,11 +34,12 @@ from tests.served import (
 NOT_RUN = {
     r"^(?:make|pytest|ruff|source) ": "installs, and runs the tests themselves",
     r"^(?:docker|kubectl|helm) |attendant deploy apply": "needs Docker, or a cluster",
-    r"attendant pull (?!--list)|OWNER/MODEL": "fetches models",
+    r"attendant pull (?!--list)|OWNER/MODEL|serve firefox/": "fetches models",
     r"attendant (?:train|tune|lab zoo|lab ship) ": "trains: minutes to days",
     r"build/runs/transformer-en-fr|serve build/bundles/mine|load (?:\S*/)?own": "needs its result",
     r"argos": "needs packages of Argos Translate, and a server of them",
     r"localhost:5000": "the same",
+    r"venv attendant$|--find-links dist": "needs a wheel: tests/deploy/test_wheel.py",
     r"bench-compare|bench\.peers|race/": "needs other engines",
     r"--find-capacity": "measures for minutes",
     r"^lm_eval|^guidellm": "needs other programs",

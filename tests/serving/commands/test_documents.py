@@ -83,6 +83,7 @@ def test_a_target_that_is_the_source_language_changes_nothing(
         (["none.txt", "-o", "out"], "none.txt: No such file or directory"),
         (["none.txt"], "none.txt: No such file or directory"),
         (["a.docx"], "a.docx is a document: give -o FILE"),
+        (["sub"], "sub is a folder; FILES have texts, --model names a bundle"),
         (["a.txt", "-o", "a.txt"], "a.txt would be written over"),
         (["a.txt", "-o", "sub/../a.txt"], "a.txt would be written over"),
     ],
