@@ -31,7 +31,8 @@ void quantise_blocks(const float* row, int inputs, const QuantisedRow& out) {
       store_bytes(values + i * kLanes, quantised, kLanes);
     }
     out.scales[b] = scale;
-    out.offsets[b] = -out.zero * sum_of(sums);
+    // What NaN is converted to would overflow the sum, which a scale of NaN leaves without effect.
+    out.offsets[b] = scale == scale ? -out.zero * sum_of(sums) : 0;
   }
 }
 
