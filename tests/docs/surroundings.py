@@ -39,6 +39,7 @@ TEXTS = {
     **dict.fromkeys(("in.txt", "lines.txt", "sentences.txt", "reviews.txt"), LINES),
     "prompts.txt": "It was a dark\nMy dear\n",
     "asked.txt": "What is 2 and 2?\n",
+    "letter.txt": "Dear Sir,\nwhere is my hat?\n",
     "novel.txt": (ROOT / "tests/data/prose-en.txt").read_text(encoding="utf-8"),
     "pairs.tsv": PAIRS,
     "film.srt": SUBTITLE,
