@@ -289,7 +289,7 @@ struct Normalizer {
 };
 
 // Replace a query's scores in a block by their exponentials, up to its last key; those before its first become 0.
-NOINLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
+INLINE Normalizer exponentiate_row(const AttentionQuery& query, int block, float cap, float* row) {
   const KeyRange range(query, block);
   if (range.is_empty()) return {kLowest, 0};
   if (cap != 0 || query.bias != nullptr) {
