@@ -159,16 +159,17 @@ class Clients:
             assert time.monotonic() < deadline, status
             time.sleep(0.2)
         text = self._ask(f"{path}/result", key).text
-        assert self.send("POST", path, data=key).status_code == 404
+        self._ask(path, key, expected=404)
         return text
 
-    def _ask(self, path: str, body: dict[str, str]) -> httpx.Response:
+    def _ask(self, path: str, body: dict[str, str], expected: int = 200) -> httpx.Response:
+        """Return the answer with the expected status, after any that say to try again later."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             answer = self.send("POST", path, data=body)
-            if answer.status_code == 200:
+            if answer.status_code == expected:
                 return answer
-            assert answer.status_code in (502, 503), answer.text
+            assert answer.status_code in (502, 503), (answer.status_code, answer.text)
             assert time.monotonic() < deadline, answer.text
             time.sleep(0.2)
 
