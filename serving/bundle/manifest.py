@@ -24,6 +24,7 @@ WANTS_LOGP = "wants_logp"  # input; if false, the step graph does not normalise 
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
 SOURCE_TYPES = "source_types"  # input of encode: 0 or 1, the text of a pair that a token belongs to
 PIXELS = "pixels"  # input of encode in place of tokens: uint8 [batch, height, width, 3]
+FEATURES = "features"  # input of encode in place of tokens: float32 [batch, mels, frames]
 EMBEDDING = "embedding"  # output of encode for task embed
 LOGITS = "logits"  # output of step, or of encode for the tasks classify and classify-tokens
 TOP_LOGP, TOP_IDS = "top_logp", "top_ids"  # outputs of step, or of encode for task fill-mask
@@ -40,6 +41,7 @@ Shape = tuple[int | str, ...]
 class Task(enum.StrEnum):
     TRANSLATE = "translate"
     GENERATE = "generate"
+    TRANSCRIBE = "transcribe"  # the text of speech
     EMBED = "embed"  # a vector for each text
     CLASSIFY = "classify"  # logits for each text, or pair of texts
     CLASSIFY_TOKENS = "classify-tokens"  # logits for each token of a text
@@ -48,7 +50,7 @@ class Task(enum.StrEnum):
     @property
     def only_encodes(self) -> bool:
         """Return whether a request ends with its encoding; then there is no graph ``step``."""
-        return self not in (Task.TRANSLATE, Task.GENERATE)
+        return self not in (Task.TRANSLATE, Task.GENERATE, Task.TRANSCRIBE)
 
 
 class Precision(enum.StrEnum):
@@ -263,6 +265,48 @@ class PictureSpec:
 
 
 @dataclass(frozen=True)
+class AudioSpec:
+    """How sound becomes the features that the encoder reads, and the tokens that a transcript is
+    written with (Radford et al. 2022, Whisper).
+
+    sampling_rate: samples a second, of one channel. num_mels: bands of the spectrogram.
+    num_frames: frames of a window, which is what the encoder reads at once. hop: samples from the
+        beginning of a frame to that of the next. fft_size: samples of a frame.
+    languages: the token of each language by its code; empty for models of one language.
+    transcribe, translate: the tokens of the two tasks; None for models of one language.
+    start: the token before language and task. previous: the token before the text of the window
+        before. no_speech: its probability after `start` is that of a window without speech.
+    no_timestamps: forced for a transcript without times. first_timestamp: of 0 s; those of
+        later times follow it. timestamp_step: seconds from one to the next.
+    max_initial_timestamp: seconds at which a window's first segment begins at the latest.
+    """
+
+    sampling_rate: int
+    num_mels: int
+    num_frames: int
+    hop: int
+    fft_size: int
+    start: int
+    previous: int
+    no_speech: int
+    no_timestamps: int
+    first_timestamp: int
+    timestamp_step: float
+    max_initial_timestamp: float
+    languages: dict[str, int] = field(default_factory=dict)
+    transcribe: int | None = None
+    translate: int | None = None
+
+    @property
+    def window_samples(self) -> int:
+        return self.num_frames * self.hop
+
+    @property
+    def window_seconds(self) -> float:
+        return self.window_samples / self.sampling_rate
+
+
+@dataclass(frozen=True)
 class Limits:
     """max_target_tokens: prompt and output together, the capacity of append states; 0 for a model
     that only encodes.
@@ -304,6 +348,7 @@ class Manifest:
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None  # for the tasks that only encode
     picture: PictureSpec | None = None  # for models whose source is a picture
+    audio: AudioSpec | None = None  # for models whose source is sound
     domain: str | None = None  # what texts it was trained on, in a few words; None: general text
     origin: str | None = None  # what it was exported from, such as "firefox/en-fr 3.0 base"
 

@@ -94,7 +94,22 @@ class Picture:
         return self.num_positions
 
 
-Source = TokenIds | Picture
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """A window of sound.
+
+    features: log-mel spectrogram, float32 [mels, frames], row after row.
+    num_positions: the number of vectors that the encoder makes of it.
+    """
+
+    features: bytes
+    num_positions: int
+
+    def __len__(self) -> int:
+        return self.num_positions
+
+
+Source = TokenIds | Picture | Audio
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +118,14 @@ class GenerationRequest:
 
     source_ids: the input of the encoder, with prefix and suffix; None for a language model. Models
         that only encode read nothing else. pair_start: where its second text begins, if any.
-    picture: the input of an encoder that reads pictures, in place of `source_ids`.
+    picture, audio: the input of an encoder that reads pictures or sound, in place of `source_ids`.
     prompt_ids: target tokens that are given and not reported, after the bundle's `prompt_prefix`.
         is_whole: they are the whole prompt, without this prefix.
     forced_ids: target tokens that are given and reported, with their log-probabilities, as if they
         were generated. With `max_new_tokens` 0 they are the whole target, and a stop token at their
         end ends the request; this scores a target. Stop tokens at other places end nothing.
+    scored_ids: tokens whose log-probabilities at the first position after the prompt are reported
+        with the final event, such as those of languages, or of silence.
     sampling: how tokens are drawn; not used with `beam`.
     max_new_tokens: after the forced ones; None means as many as the limits of the bundle allow.
     logprobs: number of likeliest tokens to report with each token; None reports none.
@@ -157,6 +174,8 @@ class GenerationRequest:
     share: str = ""
     pair_start: int | None = None
     picture: Picture | None = None
+    audio: Audio | None = None
+    scored_ids: TokenIds = ()
     job_accepted_at: float | None = None
     ends_loops: bool = False
 
@@ -178,7 +197,7 @@ class GenerationRequest:
     @property
     def source(self) -> Source:
         """Return the input of the encoder, empty for a language model."""
-        return self.picture or self.source_ids or ()
+        return self.picture or self.audio or self.source_ids or ()
 
     @property
     def job(self) -> str:
@@ -300,6 +319,7 @@ class FinishedEvent:
         weights of the step that chose the stop token, if one did.
     encoding: of a model that only encodes, see `serving.bundle.manifest.Task`: an `embedding`, or
         `logits` of labels, or of each token's labels, or of each token `top_logp` and `top_ids`.
+    scored_logprobs: of the request's `scored_ids`, in their order, in the model's distribution.
     queue_seconds: from submission to its row. prefill_seconds: from then to its first step, while
         its source or prompt was read. decode_seconds, num_steps: from then to its end.
     """
@@ -310,6 +330,7 @@ class FinishedEvent:
     num_prompt_tokens: int
     num_generated_tokens: int
     attention_pieces: AttentionPieces = field(default=(), compare=False)
+    scored_logprobs: tuple[float, ...] = ()
     queue_seconds: float = field(default=0.0, compare=False)
     prefill_seconds: float = field(default=0.0, compare=False)
     decode_seconds: float = field(default=0.0, compare=False)
