@@ -15,6 +15,7 @@ from serving.bundle.manifest import (
     BATCH,
     CANDIDATES,
     ENCODE_ATTENTION,
+    FEATURES,
     LENGTH,
     LOGITS,
     LOGP,
@@ -32,12 +33,13 @@ from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.requests.request import Picture
+from serving.requests.request import Audio, Picture
 
 SPAN_MULTIPLE = 16
 TEXTS_AT_ONCE = 16  # side by side
 
 Ids = list[list[int]]
+Sources = Sequence[list[int] | Picture | Audio]
 
 
 class GraphRows:
@@ -48,7 +50,7 @@ class GraphRows:
     def __init__(
         self,
         bundle: Bundle,
-        sources: Sequence[list[int] | Picture],
+        sources: Sources,
         *,
         span: int = 0,
         threads: int = 1,
@@ -74,7 +76,7 @@ class GraphRows:
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
-            SOURCE: longest if self._manifest.picture else span or _round_up(longest),
+            SOURCE: longest if self._has_fixed_length else span or _round_up(longest),
             LENGTH: bundle.manifest.limits.max_target_tokens,
             ATTENDED: bundle.manifest.limits.max_target_tokens,
             CANDIDATES: bundle.manifest.vocab_size,
@@ -90,6 +92,11 @@ class GraphRows:
         self.source_outputs: dict[str, Array] = {}  # likewise of encoding
         if encode is not None:
             self._encode(encode, sources)
+
+    @property
+    def _has_fixed_length(self) -> bool:
+        """Whether all sources have the same number of positions, so that none is padded."""
+        return self._manifest.picture is not None or self._manifest.audio is not None
 
     def begin_anew(self) -> None:
         """Reset the states of a language model."""
@@ -126,7 +133,7 @@ class GraphRows:
         logp: Array = logits - self.outputs["log_normaliser"][:, None]
         return logp
 
-    def _encode(self, encode: Graph, sources: Sequence[list[int] | Picture]) -> None:
+    def _encode(self, encode: Graph, sources: Sources) -> None:
         inputs = self._read(sources) | {"source_lengths": self._source_lengths}
         assert self._encode_spec is not None
         self.source_outputs = {
@@ -138,11 +145,11 @@ class GraphRows:
         states = {name: self.states[name] for name in written}
         encode.bind(inputs, states | self.source_outputs)()
 
-    def _read(self, sources: Sequence[list[int] | Picture]) -> dict[str, Array]:
-        pictures = [pixel_values(source) for source in sources if isinstance(source, Picture)]
-        if pictures:
-            return {PIXELS: np.stack(pictures)}
-        texts = [source for source in sources if not isinstance(source, Picture)]
+    def _read(self, sources: Sources) -> dict[str, Array]:
+        if self._manifest.picture or self._manifest.audio:
+            name = PIXELS if self._manifest.picture else FEATURES
+            return {name: np.stack([encoder_input(source) for source in sources])}
+        texts = [source for source in sources if isinstance(source, list)]
         return {"source_ids": pad_rows(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
@@ -179,11 +186,18 @@ class GraphRows:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
 
 
-def pixel_values(picture: Picture) -> Array:
-    """Return the levels of a square picture, uint8 [height, width, 3]."""
-    array = np.frombuffer(picture.pixels, np.uint8)
-    size = isqrt(len(array) // 3)
-    return array.reshape(size, size, 3)
+def encoder_input(source: list[int] | Picture | Audio) -> list[int] | Array:
+    """Return what the encoder reads: ids, the levels of a square picture uint8 [height, width, 3],
+    or features of sound f32 [mels, frames].
+    """
+    if isinstance(source, Picture):
+        levels = np.frombuffer(source.pixels, np.uint8)
+        size = isqrt(len(levels) // 3)
+        return levels.reshape(size, size, 3)
+    if isinstance(source, Audio):
+        # The encoder makes one vector of two frames.
+        return np.frombuffer(source.features, np.float32).reshape(-1, 2 * source.num_positions)
+    return source
 
 
 def _round_up(length: int) -> int:

@@ -14,6 +14,7 @@ from serving.bundle.manifest import (
     CANDIDATES,
     EDITS,
     ENCODE_ATTENTION,
+    FEATURES,
     FORMAT_VERSION,
     LOGITS,
     LOGP,
@@ -42,12 +43,13 @@ from serving.bundle.source_validation import encoder_problems, missing, picture_
 _GRAPHS_OF = {
     Task.TRANSLATE: {"encode", "step"},
     Task.GENERATE: {"step"},
+    Task.TRANSCRIBE: {"encode", "step"},
     Task.EMBED: {"encode"},
     Task.CLASSIFY: {"encode"},
     Task.CLASSIFY_TOKENS: {"encode"},
     Task.FILL_MASK: {"encode"},
 }
-ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES, PIXELS)
+ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES, PIXELS, FEATURES)
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
 SHORTLIST_INPUTS = {
     "candidates": TensorSpec("candidates", "int64", (UNION,)),
