@@ -5,7 +5,6 @@ position, which no request can ask of the engine.
 """
 
 from collections.abc import Sequence
-from math import isqrt
 
 import numpy as np
 
@@ -15,16 +14,15 @@ from serving.bundle.manifest import (
     BATCH,
     CANDIDATES,
     ENCODE_ATTENTION,
-    FEATURES,
     LENGTH,
     LOGITS,
     LOGP,
-    PIXELS,
     SOURCE,
     SOURCE_TYPES,
     STEP_ATTENTION,
     UNION,
     WANTS_LOGP,
+    Manifest,
     Shape,
     StateKind,
 )
@@ -33,13 +31,13 @@ from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.requests.request import Audio, Picture
+from serving.requests.request import Media
 
 SPAN_MULTIPLE = 16
 TEXTS_AT_ONCE = 16  # side by side
 
 Ids = list[list[int]]
-Sources = Sequence[list[int] | Picture | Audio]
+Sources = Sequence[list[int] | Media]
 
 
 class GraphRows:
@@ -76,7 +74,7 @@ class GraphRows:
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
-            SOURCE: longest if self._has_fixed_length else span or _round_up(longest),
+            SOURCE: longest if self._manifest.media_input else span or _round_up(longest),
             LENGTH: bundle.manifest.limits.max_target_tokens,
             ATTENDED: bundle.manifest.limits.max_target_tokens,
             CANDIDATES: bundle.manifest.vocab_size,
@@ -92,11 +90,6 @@ class GraphRows:
         self.source_outputs: dict[str, Array] = {}  # likewise of encoding
         if encode is not None:
             self._encode(encode, sources)
-
-    @property
-    def _has_fixed_length(self) -> bool:
-        """Whether all sources have the same number of positions, so that none is padded."""
-        return self._manifest.picture is not None or self._manifest.audio is not None
 
     def begin_anew(self) -> None:
         """Reset the states of a language model."""
@@ -146,10 +139,9 @@ class GraphRows:
         encode.bind(inputs, states | self.source_outputs)()
 
     def _read(self, sources: Sources) -> dict[str, Array]:
-        if self._manifest.picture or self._manifest.audio:
-            name = PIXELS if self._manifest.picture else FEATURES
-            return {name: np.stack([encoder_input(source) for source in sources])}
-        texts = [source for source in sources if isinstance(source, list)]
+        if spec := self._manifest.media_input:
+            return {spec.name: np.stack([encoder_input(self._manifest, s) for s in sources])}
+        texts = [source for source in sources if not isinstance(source, Media)]
         return {"source_ids": pad_rows(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
@@ -186,18 +178,16 @@ class GraphRows:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
 
 
-def encoder_input(source: list[int] | Picture | Audio) -> list[int] | Array:
-    """Return what the encoder reads: ids, the levels of a square picture uint8 [height, width, 3],
-    or features of sound f32 [mels, frames].
+def encoder_input(manifest: Manifest, source: list[int] | Media) -> list[int] | Array:
+    """Return what the encoder reads: ids, or the values of a picture or of sound in the shape of
+    the graph's input.
     """
-    if isinstance(source, Picture):
-        levels = np.frombuffer(source.pixels, np.uint8)
-        size = isqrt(len(levels) // 3)
-        return levels.reshape(size, size, 3)
-    if isinstance(source, Audio):
-        # The encoder makes one vector of two frames.
-        return np.frombuffer(source.features, np.float32).reshape(-1, 2 * source.num_positions)
-    return source
+    spec = manifest.media_input
+    if spec is None or not isinstance(source, Media):
+        assert isinstance(source, list)
+        return source
+    values = np.frombuffer(source.content, spec.dtype)
+    return values.reshape([int(axis) for axis in spec.shape[1:]])
 
 
 def _round_up(length: int) -> int:

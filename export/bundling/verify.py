@@ -209,7 +209,7 @@ class TranslationVerifier:
 
     def _torch(self, sources: Sources, targets: Sequence[list[int]]) -> Iterator[Array]:
         for source, target in zip(sources, targets, strict=True):
-            read = encoder_input(source)
+            read = encoder_input(self._bundle.manifest, source)
             yield teacher_forced_log_probabilities(self._module, read, target).numpy()
 
     def _onnx(self, sources: Sources, targets: Sequence[list[int]]) -> Array:

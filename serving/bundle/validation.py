@@ -38,7 +38,12 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
-from serving.bundle.source_validation import encoder_problems, missing, picture_problems
+from serving.bundle.source_validation import (
+    audio_problems,
+    encoder_problems,
+    missing,
+    picture_problems,
+)
 
 _GRAPHS_OF = {
     Task.TRANSLATE: {"encode", "step"},
@@ -80,6 +85,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     yield from _graph_problems(manifest)
     yield from encoder_problems(manifest)
     yield from picture_problems(manifest)
+    yield from audio_problems(manifest)
     names = [state.name for state in manifest.states]
     yield from (f"states.{name}: named twice" for name in sorted({*names}) if names.count(name) > 1)
     for state in manifest.states:

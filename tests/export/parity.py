@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from export.bundling.running import GraphRows, Sources, encoder_input
+from export.bundling.running import GraphRows, Sources
 from serving.bundle.opening import open_bundle
-from serving.requests.request import Audio, Picture
+from serving.requests.request import Audio, Media, Picture
 from tests.reference_models import is_language_model
 from tests.tiny import PICTURE_READER, SOUND_READER
 
@@ -54,7 +54,15 @@ def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
 
     module, pairs = load_module(load_checkpoint(checkpoint)), (examples.sources, examples.targets)
     actual = [
-        teacher_forced_log_probabilities(module, encoder_input(source), target).numpy()
+        teacher_forced_log_probabilities(module, _encoder_input(source), target).numpy()
         for source, target in zip(*pairs, strict=True)
     ]
     return np.stack(actual)
+
+
+def _encoder_input(source: list[int] | Media) -> list[int] | np.ndarray:
+    if isinstance(source, Picture):
+        return np.frombuffer(source.pixels, np.uint8).reshape(30, 30, 3)
+    if isinstance(source, Audio):
+        return np.frombuffer(source.features, np.float32).reshape(20, 200)
+    return source
