@@ -1,7 +1,6 @@
 // Draws the log-mel spectrogram of a window, as the model reads it, and over it what a word attends
 // to, the words at their times, and the place that is played.
 
-import { unpacked } from "../attention/weights.js";
 import { byId } from "../common/elements.js";
 import { formatMessage } from "../common/messages.js";
 import { formatClock } from "./times.js";
@@ -9,7 +8,9 @@ import { formatClock } from "./times.js";
 const [WORDS_HEIGHT, SOUND_HEIGHT, AXIS_HEIGHT] = [26, 168, 22]; // pixels, one below the other
 const LEAST_WIDTH = 64; // pixels of a second, so that short words can be seen
 const GAP = 6; // pixels between words
-const LIGHTEST = 0.85; // share of the ink at the loudest place
+const CURVE_HEIGHT = 150; // pixels of the largest weight
+const LOUDEST = 0.85; // share of the ink at the loudest place
+const DARKEST = 0.6; // share of the accent at the largest weight
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 let shown = null; // what `drawSpectrogram` was called with
@@ -18,7 +19,7 @@ let sound = null; // {window, ink, image} of the spectrogram that was drawn last
 // goTo: is called with the seconds of a place that is clicked.
 export function beginSpectrogram(goTo) {
   byId("spectrogram").addEventListener("click", ({ offsetX, target }) => {
-    const { start, end } = shown.window;
+    const { window: { start }, end } = shown;
     goTo(start + (offsetX / target.clientWidth) * (end - start));
   });
   new ResizeObserver(redraw).observe(byId("spectrogram-frame"));
@@ -35,23 +36,24 @@ export function clearSpectrogram() {
   sound = null;
 }
 
-// window: {start, end, spectrogram, words}. word: whose attention is shown, or null. seconds: the
-// place that is played.
-export function drawSpectrogram({ window, word, seconds }) {
+// window: as in `verbose_json`, with its words. end: seconds where the recording, or the window, ends.
+// word: whose attention is shown, or null. seconds: the place that is played.
+export function drawSpectrogram({ window, end, word, seconds }) {
   const hasMoved = shown?.window !== window || shown.word !== word || shown.seconds !== seconds;
-  shown = { window, word, seconds };
+  shown = { window, end, word, seconds };
   const [canvas, frame] = [byId("spectrogram"), byId("spectrogram-frame")];
   if (!frame.clientWidth) return; // its tab is not shown
-  const width = Math.max(frame.clientWidth, LEAST_WIDTH * (window.end - window.start));
+  const width = Math.max(frame.clientWidth, LEAST_WIDTH * (end - window.start));
   const pen = sized(canvas, width, WORDS_HEIGHT + SOUND_HEIGHT + AXIS_HEIGHT);
   const { color: ink, backgroundColor: paper, accentColor: accent } = getComputedStyle(canvas);
-  const placeOf = (time) => ((time - window.start) / (window.end - window.start)) * width;
-  pen.drawImage(soundOf(window, ink), 0, WORDS_HEIGHT, width, SOUND_HEIGHT);
-  if (word?.attention) drawAttention(pen, word, window, width, accent);
-  drawAxis(pen, window, placeOf, ink);
+  const placeOf = (time) => ((time - window.start) / (end - window.start)) * width;
+  const wholeWidth = placeOf(window.start + window.seconds); // with the silence after the recording
+  pen.drawImage(soundOf(window, ink), 0, WORDS_HEIGHT, wholeWidth, SOUND_HEIGHT);
+  if (word?.attention) drawAttention(pen, bytesOf(word.attention), wholeWidth, accent);
+  drawAxis(pen, window.start, end, placeOf, ink);
   drawWords(pen, window.words, word, placeOf, { ink, paper, accent });
   drawHead(pen, placeOf(seconds), { ink, paper });
-  canvas.setAttribute("aria-label", formatMessage("transcribe.spectrogram.label", { start: formatClock(window.start), end: formatClock(window.end) }));
+  canvas.setAttribute("aria-label", formatMessage("transcribe.spectrogram.label", { start: formatClock(window.start), end: formatClock(end) }));
   if (hasMoved) bringIntoView(frame, placeOf(word ? word.start : seconds));
 }
 
@@ -71,15 +73,17 @@ function sized(canvas, width, height) {
   return pen;
 }
 
-// Returns a picture with a point for each position and mel band, low bands below.
+// Returns a picture with a point for each frame and mel band, low bands below.
 function soundOf(window, ink) {
   if (sound?.window === window && sound.ink === ink) return sound.image;
-  const { mels, positions, data } = window.spectrogram;
-  const levels = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
-  const image = tinted(positions, mels, ink, (column, row) => LIGHTEST * (levels[(mels - 1 - row) * positions + column] / 255) ** 2);
+  const { mels, frames } = window;
+  const levels = bytesOf(window.spectrogram);
+  const image = tinted(frames, mels, ink, (column, row) => LOUDEST * (levels[(mels - 1 - row) * frames + column] / 255) ** 2);
   sound = { window, ink, image };
   return image;
 }
+
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 
 // Returns a picture in one colour; opacity: returns that of a column and row, from 0 to 1.
 function tinted(width, height, colour, opacity) {
@@ -95,22 +99,21 @@ function tinted(width, height, colour, opacity) {
   return canvas;
 }
 
-// The darker, the more; a curve below has the same weights as its heights.
-function drawAttention(pen, { attention }, window, width, accent) {
-  const weights = unpacked(attention).slice(0, window.spectrogram.positions);
-  const largest = Math.max(...weights, Number.MIN_VALUE);
-  const image = tinted(weights.length, 1, accent, (column) => 0.6 * Math.sqrt(weights[column] / largest));
+// weights: of the positions of a window, of which the largest is 255. The darker, the more; a curve
+// has the same weights as its heights.
+function drawAttention(pen, weights, width, accent) {
+  const image = tinted(weights.length, 1, accent, (column) => DARKEST * Math.sqrt(weights[column] / 255));
   pen.drawImage(image, 0, WORDS_HEIGHT, width, SOUND_HEIGHT);
   const bottom = WORDS_HEIGHT + SOUND_HEIGHT;
   pen.beginPath();
   weights.forEach((weight, number) => {
-    pen.lineTo(((number + 0.5) / weights.length) * width, bottom - (weight / largest) * SOUND_HEIGHT * 0.9);
+    pen.lineTo(((number + 0.5) / weights.length) * width, bottom - (weight / 255) * CURVE_HEIGHT);
   });
   Object.assign(pen, { strokeStyle: accent, lineWidth: 2 });
   pen.stroke();
 }
 
-function drawAxis(pen, { start, end }, placeOf, ink) {
+function drawAxis(pen, start, end, placeOf, ink) {
   Object.assign(pen, { fillStyle: ink, textBaseline: "bottom", textAlign: "center" });
   const top = WORDS_HEIGHT + SOUND_HEIGHT;
   for (let second = Math.ceil(start); second <= end; second += 1) {
@@ -128,7 +131,7 @@ function drawWords(pen, words, chosen, placeOf, { ink, paper, accent }) {
   const labelOf = (word) => {
     const text = word.word.trim();
     const length = pen.measureText(text).width;
-    const left = Math.max(GAP, Math.min(placeOf(word.start), placeOf(shown.window.end) - length - GAP));
+    const left = Math.max(GAP, Math.min(placeOf(word.start), placeOf(shown.end) - length - GAP));
     return { text, left, right: left + length };
   };
   const label = chosen && labelOf(chosen);

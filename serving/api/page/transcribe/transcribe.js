@@ -44,7 +44,7 @@ export function beginTranscribing() {
   byId("stop-transcribing").addEventListener("click", stop);
   panel.addEventListener("keydown", (event) => { if (event.key === "Escape") stop(); });
   byId("copy-transcript").addEventListener("click", () => copied(byId("copy-transcript"), textOf(transcript.segments), byId("transcript")));
-  offerDownloads(byId("transcript-downloads"), () => ({ name: baseName(), segments: transcript.segments, facts: transcript.facts }));
+  offerDownloads(byId("transcript-downloads"), () => ({ name: baseName(), segments: transcript.segments, facts: factsOf(transcript) }));
   whenBack(() => { if (wasUnreachable) transcribe(); });
   offerSnippet(panel, formatMessage("transcribe.snippet"), () =>
     ({ path: PATHS[task()], form: { file: `@${file?.name ?? "recording.mp3"}`, ...fields() } }));
@@ -71,6 +71,9 @@ function offerOptions() {
 }
 
 const task = () => document.querySelector("[name=speech-task]:checked").value;
+
+// What the server says of the whole; its segments come anew, with their words.
+const factsOf = ({ facts: { segments, words, windows, ...facts } }) => facts;
 
 const baseName = () => file.name.replace(/\.[^.]*$/, "");
 
@@ -141,12 +144,9 @@ async function follow(signal) {
 
 function show(event) {
   transcript.add(event);
-  if (event.type === "transcript.text.segment") {
-    addSegment(event, languageOfText());
-    const { duration = length() } = transcript.facts;
-    if (duration) byId("transcribe-progress").value = event.end / duration;
-  }
-  if (event.type === "transcript.window" && transcript.windows.length === 1) {
+  if (event.segment) addSegment(event.segment, languageOfText());
+  if (event.segment && length()) byId("transcribe-progress").value = event.segment.end / length();
+  if (event.window) {
     byId("sound-picture").hidden = false;
     showPicture();
   }
@@ -168,12 +168,12 @@ function end() {
   showPicture();
 }
 
-const languageOfText = () => (task() === "translate" ? "en" : byId("speech").value || transcript.facts.language);
+const languageOfText = () => (task() === "translate" ? "en" : byId("speech").value || transcript.facts.language_code);
 
 // Says the language, if it was identified, and how long it took.
 function summary(seconds) {
-  const { language, language_probability: probability, duration = length() } = transcript.facts;
-  const identified = !byId("speech").value && language
+  const { language_code: language, language_probability: probability, duration } = transcript.facts;
+  const identified = !byId("speech").value
     ? [formatMessage("translate.detected", { language: languageTitle(language), certainty: formatPercent(probability) })] : [];
   const time = formatMessage("transcribe.time-taken", { duration: formatClock(duration), seconds: formatNumber(seconds, ONE_DIGIT) });
   return [...identified, time].join("; ");
@@ -190,7 +190,8 @@ function showPicture() {
   const seconds = position();
   const word = (!isPlaying() && pointed) || transcript.wordAt(seconds);
   const window = (word && transcript.windowOf(word)) ?? transcript.windowAt(seconds);
-  drawSpectrogram({ window, word, seconds });
+  const end = Math.min(window.start + window.seconds, transcript.facts.duration ?? (length() || Infinity));
+  drawSpectrogram({ window, end, word, seconds });
   if (!isPlaying()) byId("word-status").textContent = word ? described(word) : formatMessage("transcribe.help");
 }
 

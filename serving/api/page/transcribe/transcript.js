@@ -6,22 +6,22 @@ export class Transcript {
   constructor() {
     this.segments = []; // as in `verbose_json`, with their words
     this.words = []; // of all segments
-    this.windows = []; // {start, end, spectrogram, words}
-    this.facts = {}; // language, language_probability and duration, once the server has told them
+    this.windows = []; // as in `verbose_json`, each with its words
+    this.facts = {}; // task, language, duration and so on, once all is transcribed
   }
 
-  // event: of the stream.
-  add({ type, ...event }) {
-    if (type === "transcript.text.segment") {
-      this.segments.push(event);
-      for (const word of event.words ?? []) {
-        this.words.push(word);
-        this.windowOf(word)?.words.push(word);
-      }
-    } else if (type === "transcript.window") {
-      this.windows.push({ ...event, words: [] });
-    } else {
-      Object.assign(this.facts, event);
+  // event: of the stream. A window comes with its first segment.
+  add({ segment, window, type, delta, ...facts }) {
+    if (window) this.windows.push({ ...window, words: [] });
+    if (segment) this.addSegment(segment);
+    else this.facts = facts;
+  }
+
+  addSegment(segment) {
+    this.segments.push(segment);
+    for (const word of segment.words ?? []) {
+      this.words.push(word);
+      this.windowOf(word)?.words.push(word);
     }
   }
 
