@@ -18,7 +18,6 @@ from serving.bundle.manifest import (
     LENGTH,
     LOGITS,
     LOGP,
-    PIXELS,
     SOURCE,
     SOURCE_TYPES,
     STEP_ATTENTION,
@@ -32,7 +31,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.requests.request import Picture
+from serving.requests.request import Media, Picture
 
 SPAN_MULTIPLE = 16
 TEXTS_AT_ONCE = 16  # side by side
@@ -48,7 +47,7 @@ class GraphRows:
     def __init__(
         self,
         bundle: Bundle,
-        sources: Sequence[list[int] | Picture],
+        sources: Sequence[list[int] | Media],
         *,
         span: int = 0,
         threads: int = 1,
@@ -74,7 +73,7 @@ class GraphRows:
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
-            SOURCE: longest if self._manifest.picture else span or _round_up(longest),
+            SOURCE: longest if self._manifest.media_input else span or _round_up(longest),
             LENGTH: bundle.manifest.limits.max_target_tokens,
             ATTENDED: bundle.manifest.limits.max_target_tokens,
             CANDIDATES: bundle.manifest.vocab_size,
@@ -126,7 +125,7 @@ class GraphRows:
         logp: Array = logits - self.outputs["log_normaliser"][:, None]
         return logp
 
-    def _encode(self, encode: Graph, sources: Sequence[list[int] | Picture]) -> None:
+    def _encode(self, encode: Graph, sources: Sequence[list[int] | Media]) -> None:
         inputs = self._read(sources) | {"source_lengths": self._source_lengths}
         assert self._encode_spec is not None
         self.source_outputs = {
@@ -138,11 +137,12 @@ class GraphRows:
         states = {name: self.states[name] for name in written}
         encode.bind(inputs, states | self.source_outputs)()
 
-    def _read(self, sources: Sequence[list[int] | Picture]) -> dict[str, Array]:
-        pictures = [pixel_values(source) for source in sources if isinstance(source, Picture)]
-        if pictures:
-            return {PIXELS: np.stack(pictures)}
-        texts = [source for source in sources if not isinstance(source, Picture)]
+    def _read(self, sources: Sequence[list[int] | Media]) -> dict[str, Array]:
+        contents = [source.content for source in sources if isinstance(source, Media)]
+        if spec := self._manifest.media_input:
+            values = np.frombuffer(b"".join(contents), spec.dtype)
+            return {spec.name: values.reshape(len(sources), *self._shape(spec.shape[1:]))}
+        texts = [source for source in sources if not isinstance(source, Media)]
         return {"source_ids": pad_rows(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:

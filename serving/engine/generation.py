@@ -16,6 +16,7 @@ from serving.requests.request import (
     GenerationRequest,
     Hypothesis,
     Ids,
+    Media,
     OutputTokens,
 )
 
@@ -139,9 +140,9 @@ class Generation:
     @property
     def input_ids(self) -> TokenIds:
         """Return the tokens that the model reads before it generates: the source, or the prompt and
-        forced tokens of a language model; none of a picture.
+        forced tokens of a language model; none of a picture or of sound.
         """
-        if self.request.picture is not None:
+        if isinstance(self.request.source, Media):
             return ()
         return self.prefix_ids if self.request.source_ids is None else self.request.source_ids
 
@@ -181,7 +182,7 @@ class Generation:
             len(self.prefix_ids),
             ending.num_generated,
             pieces,
-            self.queue_seconds,
+            queue_seconds=self.queue_seconds,
             prefill_seconds=self.entered_at - self.submitted_at - self.queue_seconds,
             decode_seconds=ended_at - self.entered_at,
             num_steps=num_steps,
@@ -196,7 +197,7 @@ class Generation:
             0,
             0,
             self.source_attention,
-            self.queue_seconds,
+            queue_seconds=self.queue_seconds,
             prefill_seconds=seconds,
             encoding=encoding,
         )
