@@ -5,7 +5,6 @@ position, which no request can ask of the engine.
 """
 
 from collections.abc import Sequence
-from math import isqrt
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from serving.bundle.manifest import (
     STEP_ATTENTION,
     UNION,
     WANTS_LOGP,
+    Manifest,
     Shape,
     StateKind,
 )
@@ -31,12 +31,13 @@ from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.requests.request import Media, Picture
+from serving.requests.request import Media
 
 SPAN_MULTIPLE = 16
 TEXTS_AT_ONCE = 16  # side by side
 
 Ids = list[list[int]]
+Sources = Sequence[list[int] | Media]
 
 
 class GraphRows:
@@ -47,7 +48,7 @@ class GraphRows:
     def __init__(
         self,
         bundle: Bundle,
-        sources: Sequence[list[int] | Media],
+        sources: Sources,
         *,
         span: int = 0,
         threads: int = 1,
@@ -125,7 +126,7 @@ class GraphRows:
         logp: Array = logits - self.outputs["log_normaliser"][:, None]
         return logp
 
-    def _encode(self, encode: Graph, sources: Sequence[list[int] | Media]) -> None:
+    def _encode(self, encode: Graph, sources: Sources) -> None:
         inputs = self._read(sources) | {"source_lengths": self._source_lengths}
         assert self._encode_spec is not None
         self.source_outputs = {
@@ -137,11 +138,9 @@ class GraphRows:
         states = {name: self.states[name] for name in written}
         encode.bind(inputs, states | self.source_outputs)()
 
-    def _read(self, sources: Sequence[list[int] | Media]) -> dict[str, Array]:
-        contents = [source.content for source in sources if isinstance(source, Media)]
+    def _read(self, sources: Sources) -> dict[str, Array]:
         if spec := self._manifest.media_input:
-            values = np.frombuffer(b"".join(contents), spec.dtype)
-            return {spec.name: values.reshape(len(sources), *self._shape(spec.shape[1:]))}
+            return {spec.name: np.stack([encoder_input(self._manifest, s) for s in sources])}
         texts = [source for source in sources if not isinstance(source, Media)]
         return {"source_ids": pad_rows(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
 
@@ -179,11 +178,16 @@ class GraphRows:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
 
 
-def pixel_values(picture: Picture) -> Array:
-    """Return the levels of a square picture, uint8 [height, width, 3]."""
-    array = np.frombuffer(picture.pixels, np.uint8)
-    size = isqrt(len(array) // 3)
-    return array.reshape(size, size, 3)
+def encoder_input(manifest: Manifest, source: list[int] | Media) -> list[int] | Array:
+    """Return what the encoder reads: ids, or the values of a picture or of sound in the shape of
+    the graph's input.
+    """
+    spec = manifest.media_input
+    if spec is None or not isinstance(source, Media):
+        assert isinstance(source, list)
+        return source
+    values = np.frombuffer(source.content, spec.dtype)
+    return values.reshape([int(axis) for axis in spec.shape[1:]])
 
 
 def _round_up(length: int) -> int:

@@ -55,7 +55,7 @@ class ModelCard:
     attention: the number of layers and heads of each kind of attention that can be reported.
     encoder: the output of a model that only encodes, else None.
     picture: how a model that reads pictures reads them, else None.
-    audio: how a model that reads sound reads it, else None.
+    audio: how a model that reads sound reads it, and its languages, else None.
     domain: what texts it was trained on, in a few words; None for a model of general text.
     """
 

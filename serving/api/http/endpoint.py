@@ -165,7 +165,6 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, AnyModel]):
         async with services.quota.reserve(stats.key, billed):
             return await self.answer(call)
 
-
     async def _load(self, body: Body, services: Services, model: AnyModel) -> Body:
         """Return the body with what is read for the model that answers it. Raises RequestError."""
         return body

@@ -223,7 +223,8 @@ class ModelBody(TypedDict):
     and heads. domain: what texts it was trained on, in a few words, such as "captions"; null for a
     model of general text. licence, origin: what the model card says of them. size_bytes: of the
     bundle. quality: figures of its tests, by name. encoder: null for models that decode. picture:
-    null for models that read text. audio: likewise for models that read sound. card: the model card in Markdown; not in lists.
+    null for models that read text. audio: likewise of those that
+    read sound. card: the model card in Markdown; not in lists.
     """
 
     id: str

@@ -29,8 +29,8 @@ from serving.api.openai.protocol import (
 )
 from serving.api.openai.response_shape import answer_response
 from serving.api.openai.responses import ResponseBody
-from serving.api.openai.transcriptions import SPEECH_TRANSLATIONS, TRANSCRIPTIONS
 from serving.api.openai.shapes import ChatShape, CompletionShape, answer
+from serving.api.openai.transcriptions import SPEECH_TRANSLATIONS, TRANSCRIPTIONS
 from serving.pipelines.catalog import Generator
 
 _STREAMED = describe_events("With `stream`: chunks, then [DONE].")

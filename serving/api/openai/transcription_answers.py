@@ -16,6 +16,7 @@ from serving.api.openai.transcription_body import TranscriptionBody
 from serving.audio.features import log_mel
 from serving.bundle.manifest import AudioSpec
 from serving.observability.metrics import Outcome
+from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Model
 from serving.pipelines.transcription.job import (
     Samples,
@@ -28,7 +29,6 @@ from serving.pipelines.transcription.subtitles import write_srt, write_vtt
 from serving.text.languages import language_name
 
 _MOST = 255  # of a byte
-_POSITIONS_PER_SECOND = 50  # of Whisper's encoders: what a second of sound costs
 _MILLISECONDS = 3  # digits behind the point of seconds
 Part = Segment | Transcription
 
@@ -75,7 +75,7 @@ async def _events(
         part = await anext(rest)
     call.tracked.transcribed(part.seconds)
     whole = await asyncio.to_thread(_verbose, call, part) if is_verbose else {"text": part.text}
-    yield {"type": "transcript.text.done", **whole, "usage": _tokens(part)}
+    yield {"type": "transcript.text.done", **whole, "usage": _tokens(part, call.model.card)}
 
 
 class _StrippedText:
@@ -185,11 +185,13 @@ def _duration(transcription: Transcription) -> dict[str, Any]:
     return {"type": "duration", "seconds": ceil(transcription.seconds)}
 
 
-def _tokens(transcription: Transcription) -> dict[str, Any]:
+def _tokens(transcription: Transcription, card: ModelCard) -> dict[str, Any]:
     """Return the usage of a stream, which OpenAI's clients read in tokens: positions of the
-    encoder, and what was written.
+    encoder, 50 a second of Whisper, and what was written.
     """
-    num_audio = ceil(transcription.seconds * _POSITIONS_PER_SECOND)
+    assert card.audio is not None and card.max_source_tokens is not None
+    positions_per_second = card.max_source_tokens / card.audio.window_seconds
+    num_audio = ceil(transcription.seconds * positions_per_second)
     num_written = transcription.num_generated_tokens
     return {
         "type": "tokens",

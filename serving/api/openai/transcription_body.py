@@ -115,6 +115,9 @@ class TranscriptionBody(RequestBody):
         if self.return_attention and not (is_verbose and self.returns_words):
             message = "needs response_format verbose_json, and word in timestamp_granularities"
             raise RequestError("return_attention", True, message)
+        if self.return_attention and self.chunking_strategy is not None:
+            message = "needs chunking_strategy to be absent: without it windows are whole"
+            raise RequestError("return_attention", True, message)
         if self.stream and self.response_format in ("srt", "vtt"):
             message = "is not streamed: ask for json, text or verbose_json"
             raise RequestError("response_format", self.response_format, message)
