@@ -30,7 +30,7 @@ def make_cues(segments: Iterable[Segment]) -> Iterator[Cue]:
         if segment.words:
             yield from _cues_of_words(segment.words)
         else:
-            yield Cue(segment.start, segment.end, segment.text.strip())
+            yield Cue(segment.start, segment.end, " ".join(segment.text.split()))
 
 
 def _cues_of_words(words: Sequence[Word]) -> Iterator[Cue]:
@@ -55,21 +55,21 @@ def _cue_of_lines(lines: Sequence[Sequence[Word]]) -> Cue:
     return Cue(lines[0][0].start, lines[-1][-1].end, text)
 
 
-def write_srt(cues: Iterable[Cue]) -> str:
-    """Return subtitles as a SubRip file."""
+def write_srt(segments: Iterable[Segment]) -> str:
+    """Return the subtitles of segments as a SubRip file."""
     return "".join(
         f"{number}\n{_format_time(cue.start, ',')} --> {_format_time(cue.end, ',')}\n"
-        f"{_replace_arrows(cue.text)}\n\n"
-        for number, cue in enumerate(cues, start=1)
+        f"{_remove_arrows(cue.text)}\n\n"
+        for number, cue in enumerate(make_cues(segments), start=1)
     )
 
 
-def write_vtt(cues: Iterable[Cue]) -> str:
-    """Return subtitles as a WebVTT file."""
+def write_vtt(segments: Iterable[Segment]) -> str:
+    """Return the subtitles of segments as a WebVTT file (W3C)."""
     return "WEBVTT\n\n" + "".join(
         f"{_format_time(cue.start, '.')} --> {_format_time(cue.end, '.')}\n"
-        f"{html.escape(_replace_arrows(cue.text), quote=False)}\n\n"
-        for cue in cues
+        f"{html.escape(_remove_arrows(cue.text), quote=False)}\n\n"
+        for cue in make_cues(segments)
     )
 
 
@@ -78,7 +78,7 @@ def write_text(segments: Iterable[Segment]) -> str:
     return "".join(f"{segment.text.strip()}\n" for segment in segments)
 
 
-def _replace_arrows(text: str) -> str:
+def _remove_arrows(text: str) -> str:
     """Return a text that is not taken for a line of times."""
     return text.replace("-->", "->")
 

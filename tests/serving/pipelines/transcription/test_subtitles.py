@@ -38,7 +38,10 @@ def test_subtitles_of_words_have_at_most_two_lines_of_42_characters() -> None:
     assert len(cues) == 2
     assert all(len(part) <= 2 and max(map(len, part)) <= 42 for part in lines)
     assert " ".join(" ".join(part) for part in lines) == text
-    assert lines[0] == ["And Mr. John Dashwood had then leisure to", "consider how much there might be prudently"]
+    assert lines[0] == [
+        "And Mr. John Dashwood had then leisure to",
+        "consider how much there might be prudently",
+    ]
     starts = {round(word.start, 6) for word in words}
     assert all(round(cue.start, 6) in starts and cue.start < cue.end for cue in cues)
 
@@ -57,16 +60,18 @@ def test_a_long_pause_ends_a_subtitle() -> None:
 
 
 def test_subrip_has_numbers_and_commas() -> None:
-    cues = [Cue(0.0, 1.5, "Hello"), Cue(3661.25, 3662.9996, "a --> b\nc")]
-    assert write_srt(cues) == (
-        "1\n00:00:00,000 --> 00:00:01,500\nHello\n\n"
-        "2\n01:01:01,250 --> 01:01:03,000\na -> b\nc\n\n"
+    segments = [
+        make_segment(" Hello", 0.0, 1.5),
+        make_segment(" a --> b\nc", 3661.25, 3662.9996),
+    ]
+    assert write_srt(segments) == (
+        "1\n00:00:00,000 --> 00:00:01,500\nHello\n\n2\n01:01:01,250 --> 01:01:03,000\na -> b c\n\n"
     )
 
 
 def test_webvtt_escapes_what_would_be_markup() -> None:
-    cues = [Cue(59.9999, 61.0, "if a < b & c --> d")]
-    assert write_vtt(cues) == (
+    segments = [make_segment(" if a < b & c --> d", 59.9999, 61.0)]
+    assert write_vtt(segments) == (
         "WEBVTT\n\n00:01:00.000 --> 00:01:01.000\nif a &lt; b &amp; c -&gt; d\n\n"
     )
 
