@@ -1,5 +1,5 @@
-"""Whisper by transformers, one token after another: an engine for pipelines, and the reference of the
-published algorithm, written as plain loops.
+"""Whisper by transformers, one token after another: an engine for pipelines, and a reference whose
+rules are written as plain loops.
 """
 
 import math
