@@ -158,10 +158,9 @@ def _choose_places(
             raise click.UsageError(f"-o {output}: there is no folder {output.parent}")
         places = [_Place(files[0], output, suffix)]
     else:
-        ending = ".".join(filter(None, ("", target, format_name or "srt")))
-        places = [
-            _Place(file, output / f"{file.stem}{ending}", format_name or "srt") for file in files
-        ]
+        suffix = format_name or "srt"
+        ending = f"{target}.{suffix}" if target else suffix
+        places = [_Place(file, output / f"{file.stem}.{ending}", suffix) for file in files]
     paths = [place.path for place in places]
     for place in places:
         assert place.path is not None
