@@ -19,7 +19,7 @@ from serving.observability.metrics import Metrics, Reading
 from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
-from serving.server_config import DocumentLimits, TextLimits
+from serving.server_config import AudioLimits, DocumentLimits, TextLimits
 from serving.storage.opening import default_state_folder, open_state
 from serving.storage.state import State
 from serving.text.language_identification import LanguageIdentifier
@@ -88,6 +88,7 @@ class Services:
     state: State = field(default_factory=_open_default_state)
     identifier: LanguageIdentifier = field(default_factory=LanguageIdentifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
+    audio_limits: AudioLimits = field(default_factory=AudioLimits)
     max_wait_seconds: float | None = None
     recent_metrics: Callable[[], Awaitable[list[Reading]]] = _no_readings
     in_progress: RequestsInProgress = field(default_factory=RequestsInProgress)
