@@ -25,6 +25,7 @@ from export.readers.common.weights import (
 )
 from export.readers.common.whisper import (
     END,
+    KERNEL_SIZE,
     SpeechTokens,
     add_times,
     convolution_source,
@@ -42,7 +43,6 @@ from models.safetensors import Arrays
 
 CONFIG_FILE, PREPROCESSOR_FILE, VOCABULARY = "config.json", "preprocessor_config.json", "vocabulary"
 GELU = 3  # the number of the activation that all models have
-KERNEL_SIZE = 3
 _LINEARS = {  # of a layer: theirs, and ours that are in it
     "self_attention/linear_0": [f"self_attention.{part}" for part in ("query", "key", "value")],
     "self_attention/linear_1": ["self_attention.output"],
