@@ -86,11 +86,14 @@ class DecodedWindow:
 
 @dataclass(slots=True)
 class JobProgress:
-    """When the first requests of a job were submitted; None before. Later requests of the job are
-    not refused.
+    """What a job has asked of the engine.
+
+    accepted_at: when its first requests were submitted; None before. Later ones are not refused.
+    num_input_tokens: of all requests that have ended: positions of windows, and prompts.
     """
 
     accepted_at: float | None = None
+    num_input_tokens: int = 0
 
 
 class WindowDecoder:
@@ -149,7 +152,11 @@ class WindowDecoder:
     ) -> list[FinishedEvent]:
         requests = [replace(request, job_accepted_at=progress.accepted_at) for request in requests]
         progress.accepted_at = progress.accepted_at or time.perf_counter()
-        return [require_finished(event) for event in await self._engine.run(requests)]
+        events = [require_finished(event) for event in await self._engine.run(requests)]
+        progress.num_input_tokens += sum(
+            event.num_source_tokens + event.num_prompt_tokens for event in events
+        )
+        return events
 
     def _requests(
         self, job: TranscriptionJob, window: Window, temperature: float

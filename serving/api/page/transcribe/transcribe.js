@@ -128,8 +128,7 @@ function begin() {
 
 async function follow(signal) {
   const form = new FormData();
-  const wanted = chosenModel().attention?.cross ? { return_attention: true } : {};
-  for (const [name, values] of Object.entries({ ...fields(), ...wanted, stream: true })) {
+  for (const [name, values] of Object.entries({ ...fields(), return_attention: true, stream: true })) {
     for (const value of [values].flat()) form.append(name, value);
   }
   form.append("file", file);
@@ -144,7 +143,7 @@ async function follow(signal) {
 
 function show(event) {
   transcript.add(event);
-  if (event.segment) addSegment(event.segment, languageOfText());
+  if (event.segment) addSegment(event.segment);
   if (event.segment && length()) byId("transcribe-progress").value = event.segment.end / length();
   if (event.window) {
     byId("sound-picture").hidden = false;
@@ -164,15 +163,16 @@ function end() {
   byId("transcript").setAttribute("aria-busy", false);
   if (!transcript.segments.length) return;
   byId("transcribed").classList.add("whole");
+  byId("transcript").lang = languageOfText() ?? "";
   offerTranslation({ name: baseName(), language: languageOfText(), segments: transcript.segments });
   showPicture();
 }
 
-const languageOfText = () => (task() === "translate" ? "en" : byId("speech").value || transcript.facts.language_code);
+const languageOfText = () => (task() === "translate" ? "en" : byId("speech").value || transcript.facts.spoken_language);
 
 // Says the language, if it was identified, and how long it took.
 function summary(seconds) {
-  const { language_code: language, language_probability: probability, duration } = transcript.facts;
+  const { spoken_language: language, language_probability: probability, duration } = transcript.facts;
   const identified = !byId("speech").value
     ? [formatMessage("translate.detected", { language: languageTitle(language), certainty: formatPercent(probability) })] : [];
   const time = formatMessage("transcribe.time-taken", { duration: formatClock(duration), seconds: formatNumber(seconds, ONE_DIGIT) });

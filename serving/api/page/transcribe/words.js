@@ -39,13 +39,12 @@ export function clearWords() {
   byId("transcript").replaceChildren();
 }
 
-// language: of the transcript, if it is known.
-export function addSegment({ start, text, words: segmentWords = [] }, language = "") {
+export function addSegment({ start, text, words: segmentWords = [] }) {
   const clock = formatClock(start);
   const time = element("button", { type: "button", className: "quiet time", textContent: clock });
   time.setAttribute("aria-label", formatMessage("transcribe.play-from", { time: clock }));
   time.dataset.start = start;
-  const written = element("span", { dir: "auto", lang: language }, ...partsOf(text.trim(), segmentWords));
+  const written = element("span", { dir: "auto" }, ...partsOf(text.trim(), segmentWords));
   const box = byId("transcript");
   keepAtEnd(box, () => box.append(element("p", { className: "segment" }, time, written)));
 }
