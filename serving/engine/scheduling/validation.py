@@ -16,16 +16,16 @@ from serving.engine.attention_query import (
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError, TooManyTokens
-from serving.requests.parameters import BeamParams, TokenIds
+from serving.requests.parameters import BeamParams, TimestampRules, TokenIds
 from serving.requests.request import GenerationRequest, Ids, Media
 
 _NOUNS = {"picture": ("a picture", "pictures"), "audio": ("sound", "sound")}  # of one, and of many
 
 
 def named_ids(request: GenerationRequest) -> set[int]:
-    """Return the tokens that a request forces or prefers."""
+    """Return the tokens that a request forces, prefers or asks the scores of."""
     processors = request.processors
-    ids = {*request.forced_ids, *(processors.allowed_ids or ())}
+    ids = {*request.forced_ids, *request.scored_ids, *(processors.allowed_ids or ())}
     ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
     return ids
 
@@ -197,10 +197,12 @@ class RequestValidator:
         for name, token_ids in (
             ("prompt_ids", request.prompt_ids),
             ("forced_ids", request.forced_ids),
+            ("scored_ids", request.scored_ids),
             ("stop_token_ids", request.stop_token_ids),
             ("logit_bias", tuple(token_id for token_id, _ in processors.logit_bias)),
             ("allowed_ids", processors.allowed_ids),
             *(("bad_words", word) for word in processors.bad_words),
+            ("timestamps", _ids_of_timestamps(processors.timestamps)),
         ):
             if token_ids:
                 self._check_ids(name, token_ids, self._vocab_size)
@@ -210,6 +212,13 @@ class RequestValidator:
             unknown_id = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
             message = f"no such token: ids go from 0 to {vocab_size - 1}"
             raise RequestError(name, unknown_id, message)
+
+
+def _ids_of_timestamps(rules: TimestampRules | None) -> TokenIds:
+    if rules is None:
+        return ()
+    last_initial = rules.first_id + (rules.max_initial_index or 0)
+    return rules.end_id, rules.no_timestamps_id, rules.first_id, last_initial
 
 
 class EncodingRequestValidator(RequestValidator):
