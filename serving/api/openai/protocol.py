@@ -372,13 +372,15 @@ class TranscriptSegment(TypedDict):
 
 
 class TranscriptWord(TypedDict):
-    """A word and when it is spoken, in seconds. attention: if asked for, a byte for each position
-    of the window that begins at window_start, in base64; 255 is the word's largest weight.
+    """A word and when it is spoken, in seconds. probability: the mean of its tokens'. attention: if
+    asked for, a byte for each position of the window that begins at window_start, in base64; 255 is
+    the word's largest weight.
     """
 
     word: str
     start: float
     end: float
+    probability: float
     window_start: NotRequired[float]
     attention: NotRequired[str]
 
@@ -396,12 +398,16 @@ class SoundWindow(TypedDict):
 
 
 class TranscriptionAnswer(TypedDict):
-    """A transcript. verbose_json has more than text and usage; words, windows: if asked for."""
+    """A transcript. verbose_json has more than text and usage; words, windows: if asked for.
+    language: the name of the transcript's, in English. spoken_language: a code.
+    """
 
     text: str
     usage: TranscriptUsage
     task: NotRequired[Literal["transcribe", "translate"]]
     language: NotRequired[str]
+    spoken_language: NotRequired[str]
+    language_probability: NotRequired[float]
     duration: NotRequired[float]
     segments: NotRequired[list[TranscriptSegment]]
     words: NotRequired[list[TranscriptWord]]

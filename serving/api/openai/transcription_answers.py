@@ -30,6 +30,7 @@ from serving.text.languages import language_name
 
 _MOST = 255  # of a byte
 _MILLISECONDS = 3  # digits behind the point of seconds
+_PROBABILITY_DIGITS = 4
 Part = Segment | Transcription
 
 
@@ -47,7 +48,9 @@ async def answer_transcription(call: Call[TranscriptionBody, Model]) -> Response
             return PlainTextResponse(write_vtt(transcription.segments))
         case "verbose_json":
             # On a thread, because spectrograms take long to compute.
-            return JSONResponse(await asyncio.to_thread(_verbose, call, transcription))
+            returns_attention = call.body.return_attention
+            whole = await asyncio.to_thread(_verbose, call, transcription, returns_attention)
+            return JSONResponse(whole)
     return JSONResponse({"text": transcription.text, "usage": _duration(transcription)})
 
 
@@ -65,16 +68,32 @@ async def _events(
     first: Awaitable[Part],
     rest: AsyncGenerator[Part, None],
 ) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the segments, then the whole. A window's spectrogram comes with its first segment, so
+    that what a long recording attends to is in no single event.
+    """
     is_verbose = call.body.response_format == "verbose_json"
     segments = _SegmentShape(call)
     text = _StrippedText()
+    window_start = None
     part = await first
     while isinstance(part, Segment):
-        delta = {"type": "transcript.text.delta", "delta": text.push(part.text)}
-        yield delta | ({"segment": segments.describe(part)} if is_verbose else {})
+        event: dict[str, Any] = {
+            "type": "transcript.text.delta",
+            "delta": text.push(part.text),
+        }
+        if is_verbose:
+            event["segment"] = segments.describe(part)
+        if call.job.returns_attention and part.window_start != window_start:
+            window_start = part.window_start
+            event["window"] = await asyncio.to_thread(
+                _window, call.job.samples, window_start, segments.audio
+            )
+        yield event
         part = await anext(rest)
     call.tracked.transcribed(part.seconds)
-    whole = await asyncio.to_thread(_verbose, call, part) if is_verbose else {"text": part.text}
+    whole: dict[str, Any] = {"text": part.text}
+    if is_verbose:
+        whole = await asyncio.to_thread(_verbose, call, part, False)
     yield {"type": "transcript.text.done", **whole, "usage": _tokens(part, call.model.card)}
 
 
@@ -94,13 +113,17 @@ class _StrippedText:
         return stripped
 
 
-def _verbose(call: Call[TranscriptionBody, Model], transcription: Transcription) -> dict[str, Any]:
+def _verbose(
+    call: Call[TranscriptionBody, Model], transcription: Transcription, returns_attention: bool
+) -> dict[str, Any]:
     """Return the JSON with segments, words or both, as they are asked for."""
     body, job = call.body, call.job
     language = "en" if job.translates else transcription.language
     answer: dict[str, Any] = {
         "task": "translate" if job.translates else "transcribe",
         "language": language_name(language).lower(),
+        "spoken_language": transcription.language,
+        "language_probability": transcription.language_probability,
         "duration": _rounded(transcription.seconds),
         "text": transcription.text,
     }
@@ -109,9 +132,11 @@ def _verbose(call: Call[TranscriptionBody, Model], transcription: Transcription)
         answer["segments"] = [shape.describe_times(segment) for segment in transcription.segments]
     if body.returns_words:
         answer["words"] = [
-            word for segment in transcription.segments for word in shape.words(segment)
+            _word(word, returns_attention)
+            for segment in transcription.segments
+            for word in segment.words
         ]
-    if job.returns_attention:
+    if returns_attention:
         starts = dict.fromkeys(segment.window_start for segment in transcription.segments)
         answer["windows"] = [_window(job.samples, start, shape.audio) for start in starts]
     return answer | {"usage": _duration(transcription)}
@@ -128,8 +153,10 @@ class _SegmentShape:
 
     def describe(self, segment: Segment) -> dict[str, Any]:
         """Return a segment of a stream, with its words if they are asked for."""
-        words = {"words": self.words(segment)} if self._job.returns_words else {}
-        return self.describe_times(segment) | words
+        if not self._job.returns_words:
+            return self.describe_times(segment)
+        words = [_word(word, self._job.returns_attention) for word in segment.words]
+        return self.describe_times(segment) | {"words": words}
 
     def describe_times(self, segment: Segment) -> dict[str, Any]:
         frames_per_second = self.audio.sampling_rate / self.audio.hop
@@ -146,16 +173,18 @@ class _SegmentShape:
             "no_speech_prob": segment.no_speech,
         }
 
-    def words(self, segment: Segment) -> list[dict[str, Any]]:
-        return [_word(word) for word in segment.words]
 
-
-def _word(word: Word) -> dict[str, Any]:
-    """Return the JSON of a word. Extensions, if asked for: where its window begins, and what it
-    attends to there.
+def _word(word: Word, returns_attention: bool) -> dict[str, Any]:
+    """Return the JSON of a word. Additions: its probability and, if asked for, where its window
+    begins, and what it attends to there.
     """
-    times = {"word": word.text.strip(), "start": _rounded(word.start), "end": _rounded(word.end)}
-    if word.attention is None:
+    times = {
+        "word": word.text.strip(),
+        "start": _rounded(word.start),
+        "end": _rounded(word.end),
+        "probability": round(word.probability, _PROBABILITY_DIGITS),
+    }
+    if word.attention is None or not returns_attention:
         return times
     largest = float(word.attention.max()) or 1.0
     levels = np.rint(word.attention * (_MOST / largest)).astype(np.uint8)

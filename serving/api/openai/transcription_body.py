@@ -12,7 +12,8 @@ from serving.api.http.uploads import File
 from serving.errors import RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.transcription.job import TEMPERATURES, Samples, TranscriptionJob
-from serving.requests.parameters import NUM_BEAMS, OPTIONS, BeamParams
+from serving.requests.parameters import NUM_BEAMS, OPTIONS, BeamParams, SamplingParams
+from serving.requests.request import MAX_TIMEOUT_SECONDS
 from serving.text.checks import check_text
 
 # Of quotas, which count characters: people say about so many in a second.
@@ -74,7 +75,7 @@ class TranscriptionBody(RequestBody):
     temperature: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
     """0: the likeliest text, and where that is repetitive or improbable it is written again at 0.2,
     0.4 and so on up to 1. Above 0: this temperature alone."""
-    timestamp_granularities: Granularities = Field(default_factory=lambda: ["segment"])
+    timestamp_granularities: Granularities = Field(default=["segment"])
     """What verbose_json has times of: "segment", "word" or both."""
     stream: bool = False
     """Sends the text in pieces, as server-sent events. An addition: verbose_json may be streamed,
@@ -85,13 +86,15 @@ class TranscriptionBody(RequestBody):
     """"auto", or an object of type "server_vad": the recording is cut where nobody speaks, and its
     parts are transcribed at once. Without it each window begins where the one before ends."""
     num_beams: int | None = option_field(OPTIONS[NUM_BEAMS], may_be_null=True)
+    seed: int | None = option_field(OPTIONS["seed"])
     return_attention: bool = False
     """Returns with each word of verbose_json what it attends to, and the spectrograms of the
     windows."""
     priority: int = 0
     """Requests of lower values come first; those of the same value as they came."""
     timeout_seconds: float | None = None
-    """Ends the request with an error if it takes longer."""
+    """Ends the request with an error if it takes longer. Without it a recording may take as long as
+    it lasts, and as long as other requests may."""
     _samples: Samples | None = PrivateAttr(None)
     _seconds: float = PrivateAttr(0.0)
 
@@ -128,9 +131,18 @@ class TranscriptionBody(RequestBody):
             return self
         return self.model_copy(update={NUM_BEAMS: num_beams})
 
-    def with_sound(self, samples: Samples, sampling_rate: int) -> Self:
-        body = self.model_copy()
+    def with_sound(
+        self, samples: Samples, language: str | None, sampling_rate: int, timeout_seconds: float
+    ) -> Self:
+        """Return the body with the samples of its file.
+
+        language: as the model spells it. timeout_seconds: of requests without their own; longer
+            recordings have as long as they last.
+        """
+        body = self.model_copy(update={"language": language})
         body._samples, body._seconds = samples, len(samples) / sampling_rate
+        if self.timeout_seconds is None and body._seconds > timeout_seconds:
+            body.timeout_seconds = min(body._seconds, MAX_TIMEOUT_SECONDS)
         return body
 
     def job(self, request_id: str) -> TranscriptionJob:
@@ -144,7 +156,10 @@ class TranscriptionBody(RequestBody):
             prompt=self.prompt,
             temperatures=(self.temperature,) if self.temperature else TEMPERATURES,
             decoding=Decoding(
-                beam=beam, priority=self.priority, timeout_seconds=self.timeout_seconds
+                sampling=SamplingParams(self.temperature, seed=self.seed),
+                beam=beam,
+                priority=self.priority,
+                timeout_seconds=self.timeout_seconds,
             ),
             is_parallel=self.chunking_strategy is not None,
             returns_words=self.returns_words,

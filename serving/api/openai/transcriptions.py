@@ -77,8 +77,7 @@ class SpeechEndpoint(Endpoint[TranscriptionBody, Model]):
                 gettempdir(), error.strerror or error, "name another folder with TMPDIR"
             ) from error
         language = body.language and model.card.source_language(body.language)
-        loaded = body.with_sound(samples, audio.sampling_rate)
-        return loaded.model_copy(update={"language": language})
+        return body.with_sound(samples, language, audio.sampling_rate, services.timeout_seconds)
 
 
 def _copy(file: BinaryIO, copy: Any) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from serving.bundle.manifest import AttentionKind, Manifest
 from serving.pipelines.decoding import EnginePort, request_arguments, require_finished
 from serving.pipelines.transcription.job import TranscriptionJob
-from serving.requests.parameters import TokenIds
+from serving.requests.parameters import TimestampRules, TokenIds
 from serving.requests.request import (
     AttentionPieces,
     AttentionQuery,
@@ -86,11 +86,14 @@ class DecodedWindow:
 
 @dataclass(slots=True)
 class JobProgress:
-    """When the first requests of a job were submitted; None before. Later requests of the job are
-    not refused.
+    """What a job has asked of the engine.
+
+    accepted_at: when its first requests were submitted; None before. Later ones are not refused.
+    num_input_tokens: of all requests that have ended: positions of windows, and prompts.
     """
 
     accepted_at: float | None = None
+    num_input_tokens: int = 0
 
 
 class WindowDecoder:
@@ -102,6 +105,12 @@ class WindowDecoder:
         self._tokenizer, self._engine = tokenizer, engine
         self._max_tokens = manifest.limits.max_target_tokens
         self._first_special = manifest.tokens.eos  # ids of text are lower
+        self._timestamp_rules = TimestampRules(
+            manifest.tokens.eos,
+            self._audio.no_timestamps,
+            self._audio.first_timestamp,
+            round(self._audio.max_initial_timestamp / self._audio.timestamp_step),
+        )
 
     async def identify_language(
         self, job: TranscriptionJob, audio: Audio, progress: JobProgress
@@ -143,7 +152,11 @@ class WindowDecoder:
     ) -> list[FinishedEvent]:
         requests = [replace(request, job_accepted_at=progress.accepted_at) for request in requests]
         progress.accepted_at = progress.accepted_at or time.perf_counter()
-        return [require_finished(event) for event in await self._engine.run(requests)]
+        events = [require_finished(event) for event in await self._engine.run(requests)]
+        progress.num_input_tokens += sum(
+            event.num_source_tokens + event.num_prompt_tokens for event in events
+        )
+        return events
 
     def _requests(
         self, job: TranscriptionJob, window: Window, temperature: float
@@ -154,7 +167,6 @@ class WindowDecoder:
         limit = min(
             job.decoding.max_new_tokens or self._max_tokens // 2, self._max_tokens - num_given
         )
-        arguments = self._arguments_of_job(job)
         request = GenerationRequest(
             f"{job.request_id}-{window.start}-{temperature:g}",
             audio=window.audio,
@@ -164,7 +176,7 @@ class WindowDecoder:
             scored_ids=(self._audio.no_speech,),
             max_new_tokens=limit,
             attention_queries=self._attention_queries if job.returns_words else (),
-            **arguments,
+            **self._arguments_of_job(job),
         )
         if temperature == 0:
             return [request]
@@ -184,7 +196,11 @@ class WindowDecoder:
 
     def _arguments_of_job(self, job: TranscriptionJob) -> dict[str, Any]:
         """Return what all requests of a job share."""
-        return request_arguments(job.decoding, self._tokenizer) | {"job_id": job.request_id}
+        arguments = request_arguments(job.decoding, self._tokenizer) | {"job_id": job.request_id}
+        if job.has_timestamps:
+            rules = self._timestamp_rules
+            arguments["processors"] = replace(arguments["processors"], timestamps=rules)
+        return arguments
 
     @cached_property
     def _attention_queries(self) -> tuple[AttentionQuery, ...]:

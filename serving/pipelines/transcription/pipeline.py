@@ -107,7 +107,14 @@ class TranscriptionPipeline:
                 for segment in result.segments:
                     segments.append(replace(segment, index=len(segments)))
                     yield segments[-1]
-        yield Transcription(language, probability, seconds, tuple(segments), num_generated)
+        yield Transcription(
+            language,
+            probability,
+            seconds,
+            tuple(segments),
+            num_generated,
+            progress.num_input_tokens,
+        )
 
     async def _divide(self, job: TranscriptionJob) -> list[AudioChunk]:
         """Return the parts of a recording that are decoded by themselves."""

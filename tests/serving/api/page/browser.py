@@ -23,7 +23,7 @@ needs_browser = pytest.mark.skipif(
 )
 SECONDS = 60
 SENTENCES = "A dog runs through the snow. Two men are talking."
-TABS = ("translate", "write", "compare", "picture", "models", "load")
+TABS = ("translate", "write", "compare", "picture", "transcribe", "models", "load")
 FOLLOW_SHIFTS = """
     window.shifted = 0;
     new PerformanceObserver((list) => {
@@ -38,7 +38,11 @@ FOLLOW_SHIFTS = """
 def chromium() -> Iterator[Chrome]:
     options = ChromeOptions()
     options.binary_location = BROWSER or ""
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--lang=en"):
+    for argument in (
+        *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--lang=en"),
+        "--use-fake-device-for-media-stream",  # a microphone that beeps
+        "--autoplay-policy=no-user-gesture-required",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options=options, service=ChromeService(DRIVER))
