@@ -9,9 +9,7 @@ pocketsphinx-testdata.
 import os
 import re
 import wave
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import ctranslate2
 import numpy as np
@@ -29,15 +27,14 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.requests.parameters import BeamParams, ProcessorParams, TimestampRules
+from serving.requests.parameters import ProcessorParams, TimestampRules
 from serving.requests.request import Audio, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.engine.driving import run_all
 
 FOLDER = Path(os.environ.get("WHISPER_FOLDER", cache_folder() / "whisper-tiny.en"))
 RECORDINGS = Path("/usr/share/pocketsphinx/test/data/librivox")
-END, START, PREVIOUS, NO_TIMESTAMPS, FIRST_TIME = 50256, 50257, 50360, 50362, 50363
-PREVIOUS_TEXT = " This is Sense and Sensibility by Jane Austen."
+END, START, NO_TIMESTAMPS, FIRST_TIME = 50256, 50257, 50362, 50363
 LAYER = {  # theirs, and the names of transformers
     "self_attention/layer_norm": ["self_attn_layer_norm"],
     "self_attention/linear_0": [f"self_attn.{part}_proj" for part in "qkv"],
@@ -109,12 +106,6 @@ def theirs() -> WhisperForConditionalGeneration:
             state[theirs_name] = torch.from_numpy(np.array(part, np.float32))
     problems = model.load_state_dict(state, strict=False)
     assert problems.missing_keys == [] and all("k_proj.bias" in n for n in problems.unexpected_keys)
-    generation, processors = model.generation_config, read_model(FOLDER).conventions
-    generation.suppress_tokens = [*processors.logits_processors["suppress_tokens"]]
-    generation.begin_suppress_tokens = [*processors.logits_processors["begin_suppress_tokens"]]
-    generation.update(is_multilingual=False, no_timestamps_token_id=NO_TIMESTAMPS)
-    generation.update(max_initial_timestamp_index=50, prev_sot_token_id=PREVIOUS)
-    generation.update(decoder_start_token_id=START, eos_token_id=END, pad_token_id=END)
     return model
 
 
@@ -139,7 +130,6 @@ def ask(
     features: list[np.ndarray],
     prompt: tuple[int, ...],
     *,
-    num_beams: int = 1,
     has_times: bool = False,
 ) -> list[list[int]]:
     """What the engine writes, all windows together."""
@@ -150,22 +140,12 @@ def ask(
             audio=Audio(np.ascontiguousarray(window, np.float32).tobytes(), 1500),
             prompt_ids=prompt,
             is_whole=True,
-            beam=BeamParams(num_beams) if num_beams > 1 else None,
             processors=ProcessorParams(timestamps=rules),
         )
         for number, window in enumerate(features)
     ]
     stories = run_all(engine, requests)
     return [stories[str(number)].token_ids for number in range(len(features))]
-
-
-def ask_transformers(
-    model: WhisperForConditionalGeneration, features: list[np.ndarray], **options: Any
-) -> Iterator[list[int]]:
-    for window in features:
-        ids = model.generate(torch.from_numpy(window)[None], **options)[0].tolist()
-        ids = ids[ids.index(START) + 1 :] if START in ids else ids
-        yield [token_id for token_id in ids if token_id not in (END, NO_TIMESTAMPS)]
 
 
 def test_spectrograms_are_those_of_transformers(
@@ -206,43 +186,9 @@ def test_what_is_written_is_what_was_read_aloud(
 
 
 @pytest.mark.parametrize("has_times", [False, True])
-@pytest.mark.parametrize("num_beams", [1, 5])
-def test_tokens_are_those_of_transformers(
-    engine: Engine,
-    features: list[np.ndarray],
-    theirs: WhisperForConditionalGeneration,
-    num_beams: int,
-    has_times: bool,
-) -> None:
-    prompt = (START,) if has_times else (START, NO_TIMESTAMPS)
-    ours = ask(engine, features, prompt, num_beams=num_beams, has_times=has_times)
-    expected = ask_transformers(theirs, features, return_timestamps=has_times, num_beams=num_beams)
-    assert ours == [*expected]
-    assert all((FIRST_TIME in ids) is has_times for ids in ours)
-
-
-@pytest.mark.parametrize("num_beams", [1, 5])
-def test_texts_of_before_count_as_in_transformers(
-    bundle: Bundle,
-    engine: Engine,
-    features: list[np.ndarray],
-    theirs: WhisperForConditionalGeneration,
-    num_beams: int,
-) -> None:
-    previous = (PREVIOUS, *Tokenizer(bundle.tokenizer_path).encode(PREVIOUS_TEXT))
-    prompt = (*previous, START, NO_TIMESTAMPS)
-    options: dict[str, Any] = {"prompt_ids": torch.tensor(previous), "num_beams": num_beams}
-    expected = [*ask_transformers(theirs, features, **options)]
-    ours = ask(engine, features, prompt, num_beams=num_beams)
-    assert ours == expected
-    assert ours != ask(engine, features, (START, NO_TIMESTAMPS), num_beams=num_beams)
-
-
-@pytest.mark.parametrize("has_times", [False, True])
 def test_likeliest_tokens_are_those_of_ctranslate2(
     engine: Engine, features: list[np.ndarray], has_times: bool
 ) -> None:
-    """Its beam search ends otherwise than that of transformers, and finds other texts."""
     model = ctranslate2.models.Whisper(str(FOLDER), compute_type="float32", intra_threads=2)
     prompt = (START,) if has_times else (START, NO_TIMESTAMPS)
     expected = [
