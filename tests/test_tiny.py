@@ -5,7 +5,7 @@ import pytest
 from models.architectures.registry import ARCHITECTURES, parse_config
 from tests.tiny import CONFIGS, MOST_LAYERS, shrink_defaults
 
-OF_LISTS = {"fconv", "vision-transformer"}  # whose sections must be given
+OF_LISTS = {"fconv", "vision-transformer", "whisper"}  # whose sections must be given
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES.keys() - OF_LISTS))

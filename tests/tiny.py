@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from export.graph.model import Weights
 from models.architectures.registry import ARCHITECTURES, config_class, graph_builder, parse_config
@@ -101,12 +101,29 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "vision-transformer": {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2}
     | {"decoder_layers": 2, "max_source_tokens": 26, "max_target_tokens": 48}
     | {"vision": {"image_size": 30, "patch_size": 6, "d_model": 40, "num_heads": 4, "ffn_dim": 50}},
+    "whisper": {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2}
+    | {"decoder_layers": 2, "max_source_tokens": 100, "max_target_tokens": 64}
+    | {"pad_id": 256, "bos_id": 257, "eos_id": 256, "source_languages": ["en", "fr"]}
+    | {
+        "audio": {
+            "num_mels": 20,
+            "num_frames": 200,  # of a window of 2 s
+            "languages": {"en": 258, "fr": 259},
+            "translate": 260,
+            "transcribe": 261,
+            "previous": 263,
+            "no_speech": 264,
+            "no_timestamps": 265,
+            "first_timestamp": 266,
+            "alignment_heads": [1, 6],
+        }
+    },
 }
 CONFIGS |= {name: shrink_defaults(name) for name in ARCHITECTURES if name not in CONFIGS}
 
 ENCODERS = sorted(name for name in ARCHITECTURES if issubclass(config_class(name), EncoderConfig))
-PICTURE_READER = "vision-transformer"
-DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS - {PICTURE_READER})  # that read words
+PICTURE_READER, SOUND_READER = "vision-transformer", "whisper"
+DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS - {PICTURE_READER, SOUND_READER})  # read words
 
 LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
     "num_layers": 3,
@@ -232,11 +249,26 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def speech_tokenizer() -> Tokenizer:
+    """Byte-level BPE without merges, with the tokens of Whisper for English and French, and those
+    of times from 0 to 2 s: ids 0..255 are the bytes.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    names = ("endoftext", "startoftranscript", "en", "fr", "translate", "transcribe")
+    names += ("startoflm", "startofprev", "nospeech", "notimestamps")
+    tokenizer.add_special_tokens([f"<|{name}|>" for name in names])
+    tokenizer.add_tokens([AddedToken(f"<|{i / 50:.2f}|>", normalized=False) for i in range(101)])
+    return tokenizer
+
+
 def tiny_checkpoint(architecture: str, folder: Path, seed: int = 0, **changes: Any) -> Checkpoint:
     """Return a random checkpoint. ``changes`` override its tiny configuration."""
 
     def write(output: Path) -> None:
-        tokenizer = byte_tokenizer()
+        tokenizer = speech_tokenizer() if architecture == SOUND_READER else byte_tokenizer()
         sizes = {"vocab_size": tokenizer.get_vocab_size(), **CONFIGS[architecture], **changes}
         config = parse_config({"architecture": architecture, **sizes})
         weights = RandomWeights(seed)

@@ -17,9 +17,10 @@ from packaging.utils import parse_wheel_filename
 
 _FOLDER = Path(__file__).parent
 _PROJECT = _FOLDER.parents[1] / "pyproject.toml"
+_EXTRAS = ["--extra", "postgresql", "--extra", "speech"]
 _INPUTS = {
-    "cpu": ["--extra", "cpu", "--extra", "postgresql", str(_PROJECT)],
-    "gpu": ["--extra", "gpu", "--extra", "postgresql", str(_PROJECT)],
+    "cpu": ["--extra", "cpu", *_EXTRAS, str(_PROJECT)],
+    "gpu": ["--extra", "gpu", *_EXTRAS, str(_PROJECT)],
     "tools": [str(_FOLDER / "tools.in")],
 }
 _PYTHONS = (11, 12)

@@ -5,7 +5,6 @@ position, which no request can ask of the engine.
 """
 
 from collections.abc import Sequence
-from math import isqrt
 
 import numpy as np
 
@@ -18,12 +17,12 @@ from serving.bundle.manifest import (
     LENGTH,
     LOGITS,
     LOGP,
-    PIXELS,
     SOURCE,
     SOURCE_TYPES,
     STEP_ATTENTION,
     UNION,
     WANTS_LOGP,
+    Manifest,
     Shape,
     StateKind,
 )
@@ -32,12 +31,13 @@ from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.requests.request import Picture
+from serving.requests.request import Media
 
 SPAN_MULTIPLE = 16
 TEXTS_AT_ONCE = 16  # side by side
 
 Ids = list[list[int]]
+Sources = Sequence[list[int] | Media]
 
 
 class GraphRows:
@@ -48,7 +48,7 @@ class GraphRows:
     def __init__(
         self,
         bundle: Bundle,
-        sources: Sequence[list[int] | Picture],
+        sources: Sources,
         *,
         span: int = 0,
         threads: int = 1,
@@ -74,7 +74,7 @@ class GraphRows:
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
-            SOURCE: longest if self._manifest.picture else span or _round_up(longest),
+            SOURCE: longest if self._manifest.media_input else span or _round_up(longest),
             LENGTH: bundle.manifest.limits.max_target_tokens,
             ATTENDED: bundle.manifest.limits.max_target_tokens,
             CANDIDATES: bundle.manifest.vocab_size,
@@ -126,7 +126,7 @@ class GraphRows:
         logp: Array = logits - self.outputs["log_normaliser"][:, None]
         return logp
 
-    def _encode(self, encode: Graph, sources: Sequence[list[int] | Picture]) -> None:
+    def _encode(self, encode: Graph, sources: Sources) -> None:
         inputs = self._read(sources) | {"source_lengths": self._source_lengths}
         assert self._encode_spec is not None
         self.source_outputs = {
@@ -138,11 +138,10 @@ class GraphRows:
         states = {name: self.states[name] for name in written}
         encode.bind(inputs, states | self.source_outputs)()
 
-    def _read(self, sources: Sequence[list[int] | Picture]) -> dict[str, Array]:
-        pictures = [pixel_values(source) for source in sources if isinstance(source, Picture)]
-        if pictures:
-            return {PIXELS: np.stack(pictures)}
-        texts = [source for source in sources if not isinstance(source, Picture)]
+    def _read(self, sources: Sources) -> dict[str, Array]:
+        if spec := self._manifest.media_input:
+            return {spec.name: np.stack([encoder_input(self._manifest, s) for s in sources])}
+        texts = [source for source in sources if not isinstance(source, Media)]
         return {"source_ids": pad_rows(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
@@ -179,11 +178,16 @@ class GraphRows:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
 
 
-def pixel_values(picture: Picture) -> Array:
-    """Return the levels of a square picture, uint8 [height, width, 3]."""
-    array = np.frombuffer(picture.pixels, np.uint8)
-    size = isqrt(len(array) // 3)
-    return array.reshape(size, size, 3)
+def encoder_input(manifest: Manifest, source: list[int] | Media) -> list[int] | Array:
+    """Return what the encoder reads: ids, or the values of a picture or of sound in the shape of
+    the graph's input.
+    """
+    spec = manifest.media_input
+    if spec is None or not isinstance(source, Media):
+        assert isinstance(source, list)
+        return source
+    values = np.frombuffer(source.content, spec.dtype)
+    return values.reshape([int(axis) for axis in spec.shape[1:]])
 
 
 def _round_up(length: int) -> int:

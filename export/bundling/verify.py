@@ -20,7 +20,7 @@ from export.bundling.parity import (
     VectorError,
     VectorParity,
 )
-from export.bundling.running import TEXTS_AT_ONCE, GraphRows, Ids, TextGraph, pixel_values
+from export.bundling.running import TEXTS_AT_ONCE, GraphRows, Ids, Sources, TextGraph, encoder_input
 from export.graph.writer import Array
 from models.checkpoint import Checkpoint
 from models.configs.base import EncoderConfig, MaskedWordHead
@@ -37,7 +37,7 @@ from models.loading import load_encoder, load_module
 from models.scores import add_special_tokens
 from serving.bundle.manifest import TOP_IDS, TOP_LOGP, Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
-from serving.requests.request import GenerationRequest, Picture
+from serving.requests.request import Audio, GenerationRequest, Picture
 from serving.text.shortlist import Shortlist
 
 if TYPE_CHECKING:
@@ -50,9 +50,6 @@ PROMPT_LENGTH = 32  # of a language model's test prompts
 NEW_TOKENS = 64  # of their continuations
 MASKED = 7  # one token of so many is masked, the first one among them
 Row = TypeVar("Row")
-
-
-Sources = Sequence[list[int] | Picture]
 
 
 class Differences:
@@ -114,6 +111,8 @@ class TranslationVerifier:
             return Parity(random_ids)
         if self._bundle.manifest.picture is not None:
             raise InputError(f"{test_file}: a model that reads pictures is not compared on texts")
+        if self._bundle.manifest.audio is not None:
+            raise InputError(f"{test_file}: a model that reads sound is not compared on texts")
         if self._bundle.manifest.task is Task.TRANSLATE:
             return self._on_pairs(test_file, num_texts, random_ids)
         return self._on_prose(test_file, num_texts, random_ids)
@@ -131,6 +130,8 @@ class TranslationVerifier:
         sources: Sources
         if self._bundle.manifest.picture is not None:
             sources = random_pictures(self._bundle.manifest, ROWS)
+        elif self._bundle.manifest.audio is not None:
+            sources = random_sounds(self._bundle.manifest, ROWS)
         else:
             source_size = getattr(self._config, "source_vocab_size", None) or size
             lengths = random.integers(1, limit, ROWS).tolist()
@@ -208,7 +209,7 @@ class TranslationVerifier:
 
     def _torch(self, sources: Sources, targets: Sequence[list[int]]) -> Iterator[Array]:
         for source, target in zip(sources, targets, strict=True):
-            read = pixel_values(source) if isinstance(source, Picture) else source
+            read = encoder_input(self._bundle.manifest, source)
             yield teacher_forced_log_probabilities(self._module, read, target).numpy()
 
     def _onnx(self, sources: Sources, targets: Sequence[list[int]]) -> Array:
@@ -236,6 +237,19 @@ def random_pictures(manifest: Manifest, count: int) -> list[Picture]:
     pixels = areas.repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
     num_positions = manifest.limits.max_source_tokens or 0
     return [Picture(picture.tobytes(), num_positions) for picture in pixels]
+
+
+def random_sounds(manifest: Manifest, count: int) -> list[Audio]:
+    """Return spectrograms with values in the range of log-mel features, each of large areas, which
+    vary more than single numbers would.
+    """
+    audio, random = manifest.audio, np.random.default_rng(0)
+    assert audio is not None
+    mels, frames = audio.num_mels, audio.num_frames
+    areas = random.uniform(-0.5, 1.5, (count, 8, 16)).astype(np.float32)
+    features = areas.repeat(-(-mels // 8), 1).repeat(-(-frames // 16), 2)[:, :mels, :frames]
+    num_positions = manifest.limits.max_source_tokens or 0
+    return [Audio(sound.tobytes(), num_positions) for sound in features]
 
 
 def _special_tokens(manifest: Manifest) -> Tokens:

@@ -22,6 +22,7 @@ from export.graph.writer import Array
 from models import conventions
 from models.architectures.registry import AnyConfig, graph_builder
 from models.architectures.vision_transformer.config import VisionTransformerConfig
+from models.architectures.whisper.config import WhisperConfig
 from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import (
     EmbeddingHead,
@@ -35,6 +36,7 @@ from models.errors import InputError
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     Activation,
+    AudioSpec,
     EncoderSpec,
     LanguageIds,
     LogitsProcessors,
@@ -138,6 +140,17 @@ def build_picture_spec(config: AnyConfig) -> PictureSpec | None:
     return PictureSpec(vision.image_size, resized, vision.resample, vision.num_class_tokens)
 
 
+def build_audio_spec(config: AnyConfig) -> AudioSpec | None:
+    """Return how sound becomes features, and the tokens of transcripts; None for models that read
+    none.
+    """
+    if not isinstance(config, WhisperConfig):
+        return None
+    audio = config.audio
+    options = audio.model_dump(exclude={"alignment_heads"})
+    return AudioSpec(**options, start=config.bos_id, timestamp_step=audio.timestamp_step)
+
+
 def _language_ids(
     ids_by_code: Mapping[str, conventions.AddedLanguageIds],
 ) -> dict[str, LanguageIds]:
@@ -210,6 +223,7 @@ class BundleWriter:
             quality=self._quality | figures,
             encoder=build_encoder_spec(config, conventions),
             picture=build_picture_spec(config),
+            audio=build_audio_spec(config),
             domain=config.domain,
             origin=self._checkpoint.origin or self._checkpoint.folder.resolve().name,
         )

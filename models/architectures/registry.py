@@ -184,6 +184,7 @@ ARCHITECTURES: dict[str, str] = {
     "transformer-encoder": "models.architectures.transformer_encoder:TransformerEncoder",
     "transformer-ssru": "models.architectures.transformer_ssru:TransformerSSRU",
     "vision-transformer": "models.architectures.vision_transformer:VisionTransformer",
+    "whisper": "models.architectures.whisper:Whisper",
 }
 
 ENTRY_POINTS = "attendant.architectures"

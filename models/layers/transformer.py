@@ -180,9 +180,10 @@ class BaseTransformer(VocabularyLayers, TranslationModel[TransformerState]):
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
         """Return the keys and values that every decoder layer attends to."""
-        length = source_ids.shape[1]
+        embedded = self.embed_source(source_ids)
+        length = embedded.shape[1]
         is_real = length_mask(source_lengths, length)[:, None, None]
-        x = self.dropout(self.encoder.before_layers(self.embed_source(source_ids)))
+        x = self.dropout(self.encoder.before_layers(embedded))
         masks = self.encoder.masks(is_real, 0, length)
         for layer, mask in zip(self.encoder.layers, masks, strict=True):
             x = layer(x, mask)

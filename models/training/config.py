@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails
 from models.architectures.recurrent_lm.config import RecurrentLMConfig
 from models.architectures.registry import ModelConfig, ModelConfigError
 from models.architectures.vision_transformer.config import VisionTransformerConfig
+from models.architectures.whisper.config import WhisperConfig
 from models.configs.base import ArchitectureConfig, MaskedWordHead
 from models.configs.recurrent import RecurrentLanguageModelConfig
 from models.data.augmenting import Kind
@@ -141,9 +142,11 @@ class TrainingConfig(RecipeSection):
 
     @model_validator(mode="after")
     def _learns_from_texts(self) -> Self:
+        name = self.model.architecture
         if isinstance(self.model, VisionTransformerConfig):
-            name = self.model.architecture
             raise ValueError(f"model: {name} reads pictures, and training is on texts only")
+        if isinstance(self.model, WhisperConfig):
+            raise ValueError(f"model: {name} reads sound, and training is on texts only")
         return self
 
     @model_validator(mode="after")

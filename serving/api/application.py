@@ -41,6 +41,7 @@ _PAGE_POLICY = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self'",
+        "media-src blob:",  # recordings that are played while their transcript is read
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",

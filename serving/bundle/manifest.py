@@ -358,6 +358,12 @@ class Manifest:
         return Task.TRANSLATE if self.translation_message else self.task
 
     @property
+    def media_input(self) -> TensorSpec | None:
+        """Return the input of the encode graph in place of tokens; None if it reads tokens."""
+        inputs = self.graphs["encode"].inputs if "encode" in self.graphs else ()
+        return next((spec for spec in inputs if spec.name in (PIXELS, FEATURES)), None)
+
+    @property
     def num_attention_heads(self) -> int:
         """Return the number of cross-attention heads; 0 if their weights are no output."""
         spec = self.attention_output(AttentionKind.CROSS)

@@ -248,6 +248,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     for part, name in (  # unknown to older servers
         (document, "encoder"),
         (document, "picture"),
+        (document, "audio"),
         (document, "domain"),
         (document, "origin"),
         (document["limits"], "split_tokens"),

@@ -1,14 +1,15 @@
-"""Checks of the sources of a manifest: `encoder` and `picture` must fit the encode graph.
+"""Checks of the sources of a manifest: `encoder`, `picture` and `audio` must fit the encode graph.
 
 Each check yields its problems as lines; none raises.
 """
 
 from collections.abc import Iterator
-from math import isqrt
+from math import inf, isqrt
 
 from serving.bundle.manifest import (
     BATCH,
     EMBEDDING,
+    FEATURES,
     LOGITS,
     PIXELS,
     SOURCE,
@@ -16,6 +17,7 @@ from serving.bundle.manifest import (
     TOP_IDS,
     TOP_LOGP,
     Activation,
+    AudioSpec,
     EncoderSpec,
     Manifest,
     Task,
@@ -55,18 +57,13 @@ def encoder_problems(manifest: Manifest) -> Iterator[str]:
 
 def picture_problems(manifest: Manifest) -> Iterator[str]:
     """Check that the encode graph reads the pixels that `picture` describes."""
-    encode, picture = manifest.graphs.get("encode"), manifest.picture
-    pixels = (
-        next((tensor for tensor in encode.inputs if tensor.name == PIXELS), None)
-        if encode
-        else None
-    )
+    picture, media_input = manifest.picture, manifest.media_input
     if picture is None:
-        if pixels is not None:
+        if media_input is not None and media_input.name == PIXELS:
             yield f"picture: missing, graphs.encode reads {PIXELS}"
         return
     expected = TensorSpec(PIXELS, "uint8", (BATCH, picture.size, picture.size, 3))
-    if pixels != expected:
+    if media_input != expected:
         yield f"graphs.encode.inputs: {missing(expected)}"
     if manifest.task is not Task.GENERATE:
         yield f"picture: must not be there for task {manifest.task}"
@@ -77,6 +74,55 @@ def picture_problems(manifest: Manifest) -> Iterator[str]:
     num_positions, num_first = manifest.limits.max_source_tokens or 0, picture.num_class_tokens
     if num_first < 0 or isqrt(max(num_positions - num_first, 0)) ** 2 != num_positions - num_first:
         yield "picture.num_class_tokens: the other positions of the source are no square"
+
+
+def audio_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that the encode graph reads the features that `audio` describes, and that its tokens
+    are in the vocabulary.
+    """
+    audio, media_input = manifest.audio, manifest.media_input
+    if audio is None:
+        if media_input is not None and media_input.name == FEATURES:
+            yield f"audio: missing, graphs.encode reads {FEATURES}"
+        elif manifest.task is Task.TRANSCRIBE:
+            yield f"audio: missing for task {manifest.task}"
+        return
+    if manifest.task is not Task.TRANSCRIBE:
+        yield f"audio: must not be there for task {manifest.task}"
+    expected = TensorSpec(FEATURES, "float32", (BATCH, audio.num_mels, audio.num_frames))
+    if media_input != expected:
+        yield f"graphs.encode.inputs: {missing(expected)}"
+    if manifest.limits.max_source_tokens is None:
+        yield f"limits.max_source_tokens: missing for task {manifest.task}"
+    for name in ("sampling_rate", "num_mels", "num_frames", "hop", "fft_size", "timestamp_step"):
+        if not 0 < getattr(audio, name) < inf:
+            yield f"audio.{name}: {getattr(audio, name)} is not positive"
+    if not 0 <= audio.max_initial_timestamp < inf:
+        yield f"audio.max_initial_timestamp: {audio.max_initial_timestamp} is no time in seconds"
+    if not audio.languages and (audio.transcribe, audio.translate) != (None, None):
+        yield "audio.transcribe, audio.translate: must not be there without audio.languages"
+    for name, token_id in _audio_tokens(audio):
+        if not 0 <= token_id < manifest.vocab_size:
+            vocabulary = f"the vocabulary of {manifest.vocab_size}"
+            yield f"audio.{name}: id {token_id} is outside {vocabulary}"
+
+
+def _audio_tokens(audio: AudioSpec) -> Iterator[tuple[str, int]]:
+    """Yield the names and ids of the tokens."""
+    for name in (
+        "start",
+        "previous",
+        "no_speech",
+        "no_timestamps",
+        "first_timestamp",
+        "transcribe",
+        "translate",
+    ):
+        token_id = getattr(audio, name)
+        if token_id is not None:
+            yield name, token_id
+    for code, token_id in audio.languages.items():
+        yield f"languages.{code}", token_id
 
 
 def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:

@@ -14,6 +14,7 @@ from serving.bundle.manifest import (
     CANDIDATES,
     EDITS,
     ENCODE_ATTENTION,
+    FEATURES,
     FORMAT_VERSION,
     LOGITS,
     LOGP,
@@ -37,17 +38,23 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
-from serving.bundle.source_validation import encoder_problems, missing, picture_problems
+from serving.bundle.source_validation import (
+    audio_problems,
+    encoder_problems,
+    missing,
+    picture_problems,
+)
 
 _GRAPHS_OF = {
     Task.TRANSLATE: {"encode", "step"},
     Task.GENERATE: {"step"},
+    Task.TRANSCRIBE: {"encode", "step"},
     Task.EMBED: {"encode"},
     Task.CLASSIFY: {"encode"},
     Task.CLASSIFY_TOKENS: {"encode"},
     Task.FILL_MASK: {"encode"},
 }
-ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES, PIXELS)
+ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES, PIXELS, FEATURES)
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
 SHORTLIST_INPUTS = {
     "candidates": TensorSpec("candidates", "int64", (UNION,)),
@@ -78,6 +85,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     yield from _graph_problems(manifest)
     yield from encoder_problems(manifest)
     yield from picture_problems(manifest)
+    yield from audio_problems(manifest)
     names = [state.name for state in manifest.states]
     yield from (f"states.{name}: named twice" for name in sorted({*names}) if names.count(name) > 1)
     for state in manifest.states:

@@ -24,6 +24,7 @@ from serving.observability.request_stats import current_request_stats
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result, StreamedJob
+from serving.pipelines.transcription.job import Transcription
 from serving.pipelines.translation.job import PairScore, Translation
 
 _KEPT_SECONDS = 5.0  # how old the answer of Serve's controller may be
@@ -131,6 +132,8 @@ def _num_tokens(answer: Any) -> tuple[int, int]:
             return answer.num_source_tokens, answer.num_generated_tokens
         case CompletionDelta() if answer.finish_reason:
             return answer.num_prompt_tokens, answer.num_generated_tokens
+        case Transcription():
+            return answer.num_input_tokens, answer.num_generated_tokens
         case PairScore():
             return 0, len(answer.tokens)
         case Encodings():

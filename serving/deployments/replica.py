@@ -116,6 +116,8 @@ class Replica:
                 self._tracing,
                 self._state,
                 document_limits=self._group.documents,
+                audio_limits=self._group.audio,
+                timeout_seconds=self._group.timeout_seconds,
                 max_wait_seconds=self._group.max_wait_seconds,
                 recent_metrics=self._recent_metrics,
                 in_progress=self._in_progress,

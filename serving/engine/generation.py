@@ -16,6 +16,7 @@ from serving.requests.request import (
     GenerationRequest,
     Hypothesis,
     Ids,
+    Media,
     OutputTokens,
 )
 
@@ -53,6 +54,7 @@ class Generation:
     selections: the heads of each attention query.
     alignment: the heads whose mean is reported with each token.
     source_attention, prompt_attention: attention weights of the chunks so far.
+    scored_logprobs: log-probabilities of the request's `scored_ids`; empty until they are scored.
     tokens: the reported tokens so far, unless a beam search keeps them.
     loop_detector: what repeats among those that were checked for loops; None until the first check.
     queue_seconds: time until it got its row.
@@ -71,8 +73,7 @@ class Generation:
     returns_logprobs: whether log-probabilities are reported, or rank hypotheses.
     needs_token_outputs: whether the request asks more of its tokens than ids and alignments, or as
         they come.
-    needs_logp: whether tokens are not simply the likeliest ones, or are reported with
-        log-probabilities.
+    needs_logp: whether tokens are not simply the likeliest ones, or log-probabilities are reported.
     """
 
     request: GenerationRequest
@@ -90,6 +91,7 @@ class Generation:
     alignment: HeadSelection | None = None
     source_attention: AttentionPieces = ()
     prompt_attention: list[AttentionPieces] = field(default_factory=list)
+    scored_logprobs: tuple[float, ...] = ()
     tokens: OutputTokens = field(default_factory=OutputTokens)
     loop_detector: LoopDetector | None = None
     queue_seconds: float = 0.0
@@ -134,14 +136,15 @@ class Generation:
             or not request.sampling.is_greedy
             or self.has_processors
             or request.constraint is not None
+            or bool(request.scored_ids)
         )
 
     @property
     def input_ids(self) -> TokenIds:
         """Return the tokens that the model reads before it generates: the source, or the prompt and
-        forced tokens of a language model; none of a picture.
+        forced tokens of a language model; none of a picture or of sound.
         """
-        if self.request.picture is not None:
+        if isinstance(self.request.source, Media):
             return ()
         return self.prefix_ids if self.request.source_ids is None else self.request.source_ids
 
@@ -181,7 +184,8 @@ class Generation:
             len(self.prefix_ids),
             ending.num_generated,
             pieces,
-            self.queue_seconds,
+            self.scored_logprobs,
+            queue_seconds=self.queue_seconds,
             prefill_seconds=self.entered_at - self.submitted_at - self.queue_seconds,
             decode_seconds=ended_at - self.entered_at,
             num_steps=num_steps,
@@ -196,7 +200,7 @@ class Generation:
             0,
             0,
             self.source_attention,
-            self.queue_seconds,
+            queue_seconds=self.queue_seconds,
             prefill_seconds=seconds,
             encoding=encoding,
         )

@@ -55,6 +55,7 @@ class Decision:
     alignments: of reported tokens, by row.
     token_outputs: reported tokens of which the request asks more than id and alignment, by row.
     searches: the new states of searches over several rows that took a step.
+    scored_logprobs: of the `scored_ids` of requests whose prompt ends with this step, by row.
     events: tokens to send now, in order.
     finished_rows: rows to remove.
     """
@@ -66,6 +67,7 @@ class Decision:
     alignments: dict[int, AttentionWeights] = field(default_factory=dict)
     token_outputs: dict[int, TokenEvent] = field(default_factory=dict)
     searches: list[SearchState] = field(default_factory=list)
+    scored_logprobs: dict[int, tuple[float, ...]] = field(default_factory=dict)
     events: list[TokenEvent] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     finished_rows: list[int] = field(default_factory=list)
@@ -99,6 +101,7 @@ class Batch:
     num_ahead: number of tokens that the graph has run for each row but the row has not taken yet.
     num_steps: number of runs whose tokens rows have taken.
     ends_loops: whether the row ends when its tokens loop.
+    awaits_scored: whether its request's `scored_ids` have not been scored yet.
     """
 
     def __init__(self, slots: int) -> None:
@@ -119,6 +122,7 @@ class Batch:
         self.returns_logprobs = np.zeros(slots, bool)
         self.needs_token_outputs = np.zeros(slots, bool)
         self.ends_loops = np.zeros(slots, bool)
+        self.awaits_scored = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
@@ -134,6 +138,7 @@ class Batch:
             self.returns_logprobs,
             self.needs_token_outputs,
             self.ends_loops,
+            self.awaits_scored,
         )
 
     @property
@@ -168,6 +173,7 @@ class Batch:
         self.returns_logprobs[row] = generation.returns_logprobs
         self.needs_token_outputs[row] = generation.needs_token_outputs
         self.ends_loops[row] = generation.ends_loops
+        self.awaits_scored[row] = bool(generation.request.scored_ids)
         self.generations.append(generation)
         return row
 
@@ -230,6 +236,9 @@ class Rows:
     def apply(self, decision: Decision) -> None:
         """Apply the decision of a step, after the run that produced its scores."""
         self._append_tokens(decision)
+        for row, logprobs in decision.scored_logprobs.items():
+            self._batch.generations[row].scored_logprobs = logprobs
+            self._batch.awaits_scored[row] = False
         for copy in decision.copies:
             self._copy(copy)
         for observer in self._row_observers:

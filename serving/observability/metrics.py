@@ -144,6 +144,12 @@ class Metrics:
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
+        self._audio_seconds = Counter(
+            "attendant_audio_seconds",
+            "Seconds of sound that were transcribed.",
+            ("model", "replica"),
+            registry=self.registry,
+        )
 
         self.finished = Counter(
             "vllm:request_success",
@@ -171,6 +177,9 @@ class Metrics:
         self._labelled_metric(self._request_seconds, model, protocol, outcome).observe(seconds)
         if model and outcome in UNFINISHED:
             self._labelled_metric(self.finished, model, UNFINISHED[outcome]).inc()
+
+    def count_audio(self, model: str, seconds: float) -> None:
+        self._labelled_metric(self._audio_seconds, model).inc(seconds)
 
     def _labelled_metric(self, metric: Any, model: str, *labels: str) -> Any:
         """Return the metric with these labels. The library takes a lock and makes texts of labels,
@@ -208,6 +217,10 @@ class Tracked:
         self._model = current_request_stats().model = model
         self._metrics.reading(self._protocol).dec()
         self._metrics.count_start(model, self._protocol)
+
+    def transcribed(self, seconds: float) -> None:
+        """Count sound that was transcribed."""
+        self._metrics.count_audio(self._model or "", seconds)
 
     def __exit__(
         self,

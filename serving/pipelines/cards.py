@@ -8,6 +8,7 @@ from typing import Any
 
 from serving.bundle.manifest import (
     AttentionShape,
+    AudioSpec,
     EncoderSpec,
     Manifest,
     PictureSpec,
@@ -54,6 +55,7 @@ class ModelCard:
     attention: the number of layers and heads of each kind of attention that can be reported.
     encoder: the output of a model that only encodes, else None.
     picture: how a model that reads pictures reads them, else None.
+    audio: how a model that reads sound reads it, and its languages, else None.
     domain: what texts it was trained on, in a few words; None for a model of general text.
     """
 
@@ -78,6 +80,7 @@ class ModelCard:
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None
     picture: PictureSpec | None = None
+    audio: AudioSpec | None = None
     domain: str | None = None
 
     @classmethod
@@ -97,6 +100,7 @@ class ModelCard:
             attention={str(kind): shape for kind, shape in manifest.attention_shapes.items()},
             encoder=manifest.encoder,
             picture=manifest.picture,
+            audio=manifest.audio,
             domain=manifest.domain,
             quality=_figures_of(manifest.quality),
         )

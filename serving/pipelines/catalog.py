@@ -58,6 +58,7 @@ class Model(Protocol):
 _TASK_DESCRIPTIONS = {
     Task.TRANSLATE: "translates",
     Task.GENERATE: "completes prompts",
+    Task.TRANSCRIBE: "transcribes speech",
     Task.EMBED: "makes embeddings",
     Task.CLASSIFY: "classifies texts",
     Task.CLASSIFY_TOKENS: "labels parts of texts",
@@ -66,6 +67,7 @@ _TASK_DESCRIPTIONS = {
 _TASK_VERBS = {
     Task.TRANSLATE: "translate",
     Task.GENERATE: "complete prompts",
+    Task.TRANSCRIBE: "transcribe speech",
     Task.EMBED: "make embeddings",
     Task.CLASSIFY: "classify texts",
     Task.CLASSIFY_TOKENS: "label parts of texts",

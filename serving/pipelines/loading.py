@@ -41,6 +41,7 @@ from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion.pipeline import CompletionPipeline
 from serving.pipelines.decoding import EnginePort, default_problems
 from serving.pipelines.encoding.pipeline import EncodingPipeline
+from serving.pipelines.transcription.pipeline import TranscriptionPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
@@ -155,6 +156,8 @@ class ModelParts:
             return EncodingPipeline(manifest, self.tokenizers.source, engine, max_segments)
         if manifest.serves is Task.GENERATE:
             return CompletionPipeline(manifest, self.tokenizers.target, engine)
+        if manifest.task is Task.TRANSCRIBE:
+            return TranscriptionPipeline(manifest, self.tokenizers.target, engine)
         return TranslationPipeline(
             manifest,
             self.tokenizers,

@@ -304,12 +304,34 @@ def _require_words(field: str, words: tuple[TokenIds, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class TimestampRules:
+    """Which timestamps a transcript of speech may have, as in openai/whisper, ApplyTimestampRules.
+
+    It begins with a timestamp, and its timestamps never decrease. Each begins or ends a segment, so
+    two follow each other within the text; before the end there may be one alone. A timestamp must
+    come next if all of them together are more probable than each other token.
+
+    end_id: the end of the text. The tokens before it are words.
+    no_timestamps_id: the token of transcripts without timestamps, which is never generated.
+    first_id: the timestamp of 0 s; all tokens from it on are timestamps.
+    max_initial_index: the latest first timestamp, counted from `first_id`; None allows all.
+    """
+
+    end_id: int
+    no_timestamps_id: int
+    first_id: int
+    max_initial_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessorParams:
     """Changes of the scores before a token is chosen; the defaults change nothing.
 
     logit_bias: pairs of a token id and a number that is added to its score.
     bad_words: sequences of tokens that must not be generated.
     allowed_ids: the only tokens that may be generated, besides stop tokens; None means all.
+    timestamps: of a transcript with times; applied after all others. Prompt and forced tokens count
+        for nothing.
     """
 
     repetition_penalty: float = option(
@@ -334,6 +356,7 @@ class ProcessorParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     bad_words: tuple[TokenIds, ...] = ()
     allowed_ids: TokenIds | None = None
+    timestamps: TimestampRules | None = None
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -81,7 +81,7 @@ AttentionPieces = tuple[tuple[AttentionWeights, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A source that is no text.
+    """A source of the encoders that read pictures.
 
     pixels: levels of red, green and blue, 8 bits each, row after row.
     num_positions: the number of vectors that the encoder makes of it.
@@ -89,6 +89,10 @@ class Picture:
 
     pixels: bytes
     num_positions: int
+
+    @property
+    def content(self) -> bytes:
+        return self.pixels
 
     def __len__(self) -> int:
         return self.num_positions
@@ -105,11 +109,16 @@ class Audio:
     features: bytes
     num_positions: int
 
+    @property
+    def content(self) -> bytes:
+        return self.features
+
     def __len__(self) -> int:
         return self.num_positions
 
 
-Source = TokenIds | Picture | Audio
+Media = Picture | Audio  # a source that is no text
+Source = TokenIds | Media
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def locked(name: str) -> dict[str, str]:
 def test_what_it_installs_is_locked_within_the_ranges_of_the_project(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras[extra], *extras["postgresql"]]
+    wanted = [*project["dependencies"], *extras[extra], *extras["postgresql"], *extras["speech"]]
     versions = locked(extra)
     for requirement in map(Requirement, wanted):
         version = versions[canonicalize_name(requirement.name)]

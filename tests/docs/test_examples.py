@@ -179,6 +179,8 @@ def test_there_is_an_example_for_each_endpoint() -> None:
         "/languages",
         "/v1/completions",
         "/v1/chat/completions",
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
         "/v1/models",
         "/v1/embeddings",
         "/health",

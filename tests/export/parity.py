@@ -1,23 +1,22 @@
 """Compares bundles with the torch modules they came from, on random ids."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from export.bundling.running import GraphRows, pixel_values
+from export.bundling.running import GraphRows, Sources
 from serving.bundle.opening import open_bundle
-from serving.requests.request import Picture
+from serving.requests.request import Audio, Media, Picture
 from tests.reference_models import is_language_model
-from tests.tiny import PICTURE_READER
+from tests.tiny import PICTURE_READER, SOUND_READER
 
 NUM_IDS = 259  # of the byte tokenizer
 
 
 @dataclass(frozen=True)
 class Examples:
-    sources: Sequence[list[int] | Picture]  # with </s>; all empty for language models
+    sources: Sources  # with </s>; all empty for language models
     targets: list[list[int]]  # with <s>, equally long
 
 
@@ -29,15 +28,16 @@ def examples_of(
     architecture: str, lengths: tuple[int, ...] = (17, 1, 40, 6), num_steps: int = 12
 ) -> Examples:
     """Random sources of these lengths (none for a language model), each with its own target;
-    pictures for a model that reads these.
+    pictures or sound for a model that reads these.
     """
     random = np.random.default_rng(len(lengths))
-    sources: Sequence[list[int] | Picture] = [
-        [*random_ids(random, length), 2] for length in lengths
-    ]
+    sources: Sources = [[*random_ids(random, length), 2] for length in lengths]
     targets = [[1, *random_ids(random, num_steps - 1)] for _ in sources]
     if architecture == PICTURE_READER:
         sources = [Picture(random.bytes(3 * 30**2), 26) for _ in sources]
+    if architecture == SOUND_READER:
+        features = random.uniform(-1, 1.5, (len(sources), 20, 200)).astype(np.float32)
+        sources = [Audio(sound.tobytes(), 100) for sound in features]
     return Examples([[] for _ in sources] if is_language_model(architecture) else sources, targets)
 
 
@@ -54,9 +54,15 @@ def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
 
     module, pairs = load_module(load_checkpoint(checkpoint)), (examples.sources, examples.targets)
     actual = [
-        teacher_forced_log_probabilities(
-            module, pixel_values(source) if isinstance(source, Picture) else source, target
-        ).numpy()
+        teacher_forced_log_probabilities(module, _encoder_input(source), target).numpy()
         for source, target in zip(*pairs, strict=True)
     ]
     return np.stack(actual)
+
+
+def _encoder_input(source: list[int] | Media) -> list[int] | np.ndarray:
+    if isinstance(source, Picture):
+        return np.frombuffer(source.pixels, np.uint8).reshape(30, 30, 3)
+    if isinstance(source, Audio):
+        return np.frombuffer(source.features, np.float32).reshape(20, 200)
+    return source

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export import downloads
-from export.downloads import CatalogueEntry, PullError, Wheel
+from export.downloads import CatalogueEntry, PullError, Wheel, WheelFolder
 from export.pull import pull
 from export.readers import reading
 from models.checkpoint import load_checkpoint
@@ -21,7 +21,8 @@ from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint
 
 ROOT = Path(__file__).parent.parent.parent
-TOY = CatalogueEntry("A toy", Wheel("toy-models", "1.0", "0" * 64), "toy", {}, "CC0-1.0")
+TOY_WHEEL = WheelFolder(Wheel("toy-models", "1.0", "0" * 64), "toy")
+TOY = CatalogueEntry("A toy", (TOY_WHEEL,), {}, "CC0-1.0")
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,7 @@ from tests.tiny import (
     LIKE_OLMO,
     LIKE_PHI,
     PICTURE_READER,
+    SOUND_READER,
     tiny_bundle,
 )
 
@@ -135,9 +136,12 @@ def assert_rows_are_independent(bundle: Bundle, examples: Examples) -> None:
 
 
 @pytest.mark.parametrize("precision", [Precision.INT8, *full([Precision.FP32, Precision.INT4])])
-def test_pictures_are_the_same_alone_and_in_company(tmp_path: Path, precision: Precision) -> None:
-    bundle = open_bundle(tiny_bundle(PICTURE_READER, tmp_path, precision))
-    assert_rows_are_independent(bundle, examples_of(PICTURE_READER, LENGTHS))
+@pytest.mark.parametrize("reader", [PICTURE_READER, SOUND_READER])
+def test_pictures_and_sound_are_the_same_alone_and_in_company(
+    tmp_path: Path, reader: str, precision: Precision
+) -> None:
+    bundle = open_bundle(tiny_bundle(reader, tmp_path, precision))
+    assert_rows_are_independent(bundle, examples_of(reader, LENGTHS))
 
 
 def fit(length: int) -> int:

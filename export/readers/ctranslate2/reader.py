@@ -31,6 +31,7 @@ from export.readers.ctranslate2.vocabularies import (
     read_tokenizer,
     read_tokens,
 )
+from export.readers.ctranslate2.whisper import read_whisper
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import TOKENIZER_FILE, UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
@@ -39,6 +40,7 @@ from models.safetensors import Arrays
 CONFIG_FILE = "config.json"
 TRANSLATORS = ("TransformerSpec", "TransformerBase", "TransformerBig")
 LANGUAGE_MODELS = ("TransformerDecoderSpec",)
+SPEECH_MODELS = ("WhisperSpec",)
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}  # of old files, which do not say it
 SHARED, SOURCE, TARGET = (f"{side}_vocabulary" for side in ("shared", "source", "target"))
 SPECIAL = ("<unk>", "<blank>", "<pad>", "<s>", "</s>")
@@ -75,12 +77,14 @@ def read_checkpoint(path: Path, context_length: int | None = None) -> Checkpoint
     if model.specification in LANGUAGE_MODELS and package is None:
         folder = path if path.is_dir() else path.parent
         return read_language_model(path, folder, model, context_length)
-    if model.specification not in TRANSLATORS:
-        kinds = f"{TRANSLATORS[0]} and {LANGUAGE_MODELS[0]}"
+    if model.specification in SPEECH_MODELS and package is None and context_length is None:
+        return read_whisper(path, path if path.is_dir() else path.parent, model)
+    if model.specification not in (*TRANSLATORS, *SPEECH_MODELS):
+        kinds = f"{TRANSLATORS[0]}, {LANGUAGE_MODELS[0]} and {SPEECH_MODELS[0]}"
         message = f"{MODEL_FILE} is of {model.specification}: {kinds} are supported"
         raise CheckpointError(path, [message])
     if context_length is not None:
-        message = "the context length of a translator of CTranslate2 cannot be changed"
+        message = "the context length of a language model alone can be changed"
         raise CheckpointError(path, [message])
     return _TranslatorReader(path, files, model, package).read_checkpoint()
 

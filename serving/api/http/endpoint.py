@@ -16,7 +16,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from serving.api.http.authentication import KeyCheck
-from serving.api.http.bodies import AnyBody, Body, FieldReader, limit_body, parse
+from serving.api.http.bodies import AnyBody, Body, FieldReader, Fields, limit_body, parse
 from serving.api.http.openapi import BODY_STATUSES, DescribedBody
 from serving.api.http.protocol import Protocol, current_request
 from serving.api.http.routing import Routes
@@ -105,11 +105,17 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
             authenticator = services.authenticator
             if authenticator:
                 authenticator.check_headers(self.protocol, request.headers)
-            fields = await self.reader.read(limit_body(request, services.max_body_bytes))
+            fields = await self._read_fields(request, services, resources)
             if authenticator:
                 admit = authenticator.admit(self.protocol, request.headers, fields)
                 await resources.enter_async_context(admit)
             return await self.answer_fields(fields, services, tracked, resources)
+
+    async def _read_fields(
+        self, request: Request, services: Services, resources: AsyncExitStack
+    ) -> Fields:
+        """Read the body. resources: close what it holds, with the answer."""
+        return await self.reader.read(limit_body(request, services.max_body_bytes))
 
     @abstractmethod
     async def answer_fields(
@@ -146,6 +152,7 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, AnyModel]):
         body.check(services.limits.max_characters)
         model = await self.find_model(services, body)
         tracked.started(model.card.name)
+        body = await self._load(body, services, model)
         job = body.with_defaults(model.card.generation).job(self.id_prefix + job_id())
         stats = current_request_stats()
         if stats.key or stats.traceparent:  # keys get equal shares of the engine
@@ -157,6 +164,10 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, AnyModel]):
         billed = self.billed(body, model) if self.billed else body.num_characters
         async with services.quota.reserve(stats.key, billed):
             return await self.answer(call)
+
+    async def _load(self, body: Body, services: Services, model: AnyModel) -> Body:
+        """Return the body with what is read for the model that answers it. Raises RequestError."""
+        return body
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from serving.observability.metrics import Metrics, Reading
 from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
-from serving.server_config import DocumentLimits, TextLimits
+from serving.server_config import AudioLimits, DocumentLimits, TextLimits, WorkerGroup
 from serving.storage.opening import default_state_folder, open_state
 from serving.storage.state import State
 from serving.text.language_identification import LanguageIdentifier
@@ -69,6 +69,7 @@ class Services:
     write_access: writes a line of the access log; None if it is off.
     operators: None if nobody may load or unload models.
     tracing: None if no spans are exported.
+    timeout_seconds: of requests that give none.
     max_wait_seconds: longest time that a request may wait to be read; None is no limit.
     state: where jobs, glossaries, translation memories and quotas are stored.
     recent_metrics: returns readings of the last two minutes, oldest first, see `charted`.
@@ -88,6 +89,8 @@ class Services:
     state: State = field(default_factory=_open_default_state)
     identifier: LanguageIdentifier = field(default_factory=LanguageIdentifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
+    audio_limits: AudioLimits = field(default_factory=AudioLimits)
+    timeout_seconds: float = WorkerGroup.model_fields["timeout_seconds"].default
     max_wait_seconds: float | None = None
     recent_metrics: Callable[[], Awaitable[list[Reading]]] = _no_readings
     in_progress: RequestsInProgress = field(default_factory=RequestsInProgress)

@@ -31,7 +31,7 @@ from serving.pipelines.routing import identify_document_sources
 from serving.pipelines.translation.job import MemoryUse
 from serving.text.language_identification import is_explicit
 
-_OTHER_BYTES = 65_536  # of all fields besides the file
+OTHER_BYTES = 65_536  # of all fields besides the file
 _MAX_FIELDS = 100  # of a form with a file; the largest body has a dozen
 _CHUNK_BYTES = 2**18  # read on a thread and sent at once
 _HOST = re.compile(r"[\w.-]+(:\d+)?|\[[\da-fA-F:.]+\](:\d+)?")
@@ -92,7 +92,7 @@ async def receive_upload(
         if authenticator:
             authenticator.check_headers(protocol, request.headers)
         max_mib = services.document_limits.max_mib if max_mib is None else max_mib
-        max_bytes = max_mib * 2**20 + _OTHER_BYTES
+        max_bytes = max_mib * 2**20 + OTHER_BYTES
         fields = await resources.enter_async_context(_read_form(limit_body(request, max_bytes)))
         if authenticator:
             places = {**request.query_params, **fields}  # either may have the key
@@ -186,14 +186,25 @@ def _hold_reference(task: asyncio.Future[None]) -> None:
 
 @asynccontextmanager
 async def _read_form(request: Request) -> AsyncIterator[Fields]:
-    """Read a multipart form; a field that is given more than once has a list of values. A file of
-    more than 1 MiB is on disk until the block ends.
+    """Read a multipart form; a field that is given more than once has a list of values. Its file
+    is closed after the block.
+    """
+    form = await read_form(request)
+    try:
+        yield {name: values if values[1:] else values[0] for name, values in _field_values(form)}
+    finally:
+        await form.close()
+
+
+async def read_form(request: Request) -> FormData:
+    """Return a multipart form with at most one file, which is on disk if it has more than 1 MiB.
+    Closing the request, or the form, deletes it. Raises RequestError and StorageError.
     """
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != MULTIPART:
         raise RequestError("body", content_type, f"must be {MULTIPART}, with a file")
     try:
-        form = await request.form(max_files=1, max_fields=_MAX_FIELDS)
+        return await request.form(max_files=1, max_fields=_MAX_FIELDS)
     except HTTPException as error:  # Starlette raises it for any mistake in a form
         message = f"is not a form in parts: {error.detail}"
         raise RequestError("body", content_type, message) from None
@@ -201,10 +212,6 @@ async def _read_form(request: Request) -> AsyncIterator[Fields]:
         raise StorageError(
             gettempdir(), error.strerror or error, "name another folder with TMPDIR"
         ) from error
-    try:
-        yield {name: values if values[1:] else values[0] for name, values in _field_values(form)}
-    finally:
-        await form.close()
 
 
 def _field_values(form: FormData) -> Iterator[tuple[str, list[Any]]]:

@@ -151,6 +151,7 @@ def _describe(card: ModelCard, created: int) -> dict[str, Any]:
         "plan": card.plan and asdict(card.plan),
         "encoder": card.encoder and asdict(card.encoder),
         "picture": card.picture and asdict(card.picture),
+        "audio": card.audio and asdict(card.audio),
     }
 
 

@@ -7,7 +7,14 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.api.http.attention import AttentionMapBody
 from serving.api.http.protocol import Protocol, message_of, reason_of
-from serving.bundle.manifest import Activation, AttentionShape, PictureSpec, Precision, Task
+from serving.bundle.manifest import (
+    Activation,
+    AttentionShape,
+    AudioSpec,
+    PictureSpec,
+    Precision,
+    Task,
+)
 from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError, TooManyTokens
 from serving.requests.request import FinishReason
 
@@ -216,7 +223,8 @@ class ModelBody(TypedDict):
     and heads. domain: what texts it was trained on, in a few words, such as "captions"; null for a
     model of general text. licence, origin: what the model card says of them. size_bytes: of the
     bundle. quality: figures of its tests, by name. encoder: null for models that decode. picture:
-    null for models that read text. card: the model card in Markdown; not in lists.
+    null for models that read text. audio: likewise of those that
+    read sound. card: the model card in Markdown; not in lists.
     """
 
     id: str
@@ -243,6 +251,7 @@ class ModelBody(TypedDict):
     plan: Plan | None
     encoder: EncoderBody | None
     picture: PictureSpec | None
+    audio: AudioSpec | None
     card: NotRequired[str]
 
 
@@ -336,6 +345,73 @@ class BatchList(TypedDict):
     first_id: str | None
     last_id: str | None
     has_more: bool
+
+
+class TranscriptUsage(TypedDict):
+    """seconds: of the recording, rounded up."""
+
+    type: Literal["duration"]
+    seconds: int
+
+
+class TranscriptSegment(TypedDict):
+    """A part of a transcript. start, end: in seconds. seek: the frame at which its window begins.
+    avg_logprob, compression_ratio, no_speech_prob: of its window.
+    """
+
+    id: int
+    seek: int
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+
+
+class TranscriptWord(TypedDict):
+    """A word and when it is spoken, in seconds. probability: the mean of its tokens'. attention: if
+    asked for, a byte for each position of the window that begins at window_start, in base64; 255 is
+    the word's largest weight.
+    """
+
+    word: str
+    start: float
+    end: float
+    probability: float
+    window_start: NotRequired[float]
+    attention: NotRequired[str]
+
+
+class SoundWindow(TypedDict):
+    """What the encoder reads at once. spectrogram: a byte for each mel band and frame, band after
+    band from the lowest, in base64.
+    """
+
+    start: float
+    seconds: float
+    mels: int
+    frames: int
+    spectrogram: str
+
+
+class TranscriptionAnswer(TypedDict):
+    """A transcript. verbose_json has more than text and usage; words, windows: if asked for.
+    language: the name of the transcript's, in English. spoken_language: a code.
+    """
+
+    text: str
+    usage: TranscriptUsage
+    task: NotRequired[Literal["transcribe", "translate"]]
+    language: NotRequired[str]
+    spoken_language: NotRequired[str]
+    language_probability: NotRequired[float]
+    duration: NotRequired[float]
+    segments: NotRequired[list[TranscriptSegment]]
+    words: NotRequired[list[TranscriptWord]]
+    windows: NotRequired[list[SoundWindow]]
 
 
 class EncodingUsage(TypedDict):

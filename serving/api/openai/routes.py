@@ -30,6 +30,7 @@ from serving.api.openai.protocol import (
 from serving.api.openai.response_shape import answer_response
 from serving.api.openai.responses import ResponseBody
 from serving.api.openai.shapes import ChatShape, CompletionShape, answer
+from serving.api.openai.transcriptions import SPEECH_TRANSLATIONS, TRANSCRIPTIONS
 from serving.pipelines.catalog import Generator
 
 _STREAMED = describe_events("With `stream`: chunks, then [DONE].")
@@ -89,7 +90,8 @@ RESPONSES = Endpoint(
 )
 _GENERATING = (COMPLETIONS, CHATS, RESPONSES)
 _OTHERS = (EMBEDDINGS, CLASSIFY, FILL_MASK, RERANK, SCORE, TOKENIZE, DETOKENIZE)
-ENDPOINTS = (*_GENERATING, *_OTHERS)
+_HEARING = (TRANSCRIPTIONS, SPEECH_TRANSLATIONS)
+ENDPOINTS = (*_GENERATING, *_OTHERS, *_HEARING)
 _ALIASES = (CLASSIFY_AT_THE_ROOT, RERANK_AT_THE_ROOT, RERANK_V2)  # where vLLM has them
 
 
@@ -101,6 +103,8 @@ def routes(services: Services) -> list[ProtocolRoute]:
     add_models(routes, services)
     for other in _OTHERS:
         other.add_to(routes, services)
+    for hearing in _HEARING:
+        hearing.add_to(routes, services)
     for alias in _ALIASES:
         alias.add_to(routes, services, is_listed=False)
     return routes.routes

@@ -7,6 +7,7 @@ import { get, keepKey, shownKey } from "./common/server.js";
 import { beginComparing, offerComparers } from "./compare/compare.js";
 import { offerHeads } from "./translate/heads.js";
 import { beginPictures, offerPictures } from "./picture/picture.js";
+import { beginTranscribing, offerTranscribers } from "./transcribe/transcribe.js";
 import { beginTranslating, offerTranslations, showTranslationAddress } from "./translate/translate.js";
 import { beginLoad, showLoad } from "./watch/load.js";
 import { beginModels, showModels } from "./watch/models.js";
@@ -62,6 +63,7 @@ async function loadAll() {
   offerWriters(models);
   offerComparers(models);
   offerPictures(models);
+  offerTranscribers(models);
 }
 
 await loadLanguage();
@@ -70,6 +72,7 @@ beginTranslating();
 beginWriting();
 beginComparing();
 beginPictures();
+beginTranscribing();
 beginModels();
 beginLoad();
 beginTabs();

@@ -103,6 +103,7 @@ class DeviceModelRunner(ModelRunner, RowObserver):
             self._sampler.is_independent[:rows].all()
             and not batch.num_forced[:rows].any()
             and not batch.needs_attention[:rows].any()
+            and not batch.awaits_scored[:rows].any()
             and (num_left > 1).any()
             and not len(rows_at_their_end(batch, rows))
         )

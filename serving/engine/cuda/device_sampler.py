@@ -197,7 +197,12 @@ def can_choose(generation: Generation, vocab_size: int) -> bool:
     """Return whether the select graph supports all options of a request."""
     request, sampling = generation.request, generation.request.sampling
     is_searched = request.beam is not None
-    is_masked = request.constraint is not None or request.processors.allowed_ids is not None
+    processors = request.processors
+    is_masked = (
+        request.constraint is not None
+        or processors.allowed_ids is not None
+        or processors.timestamps is not None
+    )
     can_filter = sampling.filters.keys() <= SERVED_FILTERS
     can_rank = sampling.top_k <= MAX_TOP_K or sampling.top_k >= vocab_size
     can_draw = sampling.is_greedy or (can_filter and can_rank)

@@ -17,6 +17,7 @@ from serving.bundle.manifest import LengthDecay
 from serving.engine.arrays import Array
 from serving.engine.decoding.scores import NOTHING
 from serving.engine.generation import Generation
+from serving.requests.parameters import TimestampRules
 from serving.requests.request import Mask, Matcher
 
 BIAS, PENALTY, FLAT_PENALTY = range(3)  # columns of `Penalties`
@@ -304,6 +305,62 @@ class StopGrowth:
         return StopGrowth(self._decay, self._stop_ids, self._is_beam, self._num_generated)
 
 
+class Timestamps:
+    """Applies the rules of timestamps to one row.
+
+    last: the last timestamp that was generated. was_timestamp: for the last two tokens, whether
+        each was a timestamp, the older one first; the first token counts as preceded by one.
+    """
+
+    def __init__(
+        self,
+        rules: TimestampRules,
+        last: int | None = None,
+        was_timestamp: tuple[bool, bool] = (True, False),
+        is_first: bool = True,
+    ) -> None:
+        self._rules, self._last = rules, last
+        self._was_timestamp, self._is_first = was_timestamp, is_first
+
+    def apply(self, logp: Array) -> bool:
+        """Set the tokens of one row that must not come next to -inf, f32 [vocabulary]. Return
+        whether a token is left.
+        """
+        rules, first = self._rules, self._rules.first_id
+        before_last, last = self._was_timestamp
+        logp[rules.no_timestamps_id] = -np.inf
+        if self._is_first:
+            logp[:first] = -np.inf
+            if rules.max_initial_index is not None:
+                logp[first + rules.max_initial_index + 1 :] = -np.inf
+        elif last and before_last:
+            logp[first:] = -np.inf
+        elif last:
+            logp[: rules.end_id] = -np.inf
+        if self._last is not None:
+            # The end of a segment may be its next one's beginning, but not its own beginning.
+            ends_segment = last and not before_last
+            logp[first : self._last + (not ends_segment)] = -np.inf
+        likeliest_word = logp[:first].max()
+        likeliest = logp[first:].max(initial=-np.inf)
+        if np.isneginf(likeliest):
+            return not np.isneginf(likeliest_word)
+        total = likeliest + np.log(np.exp(logp[first:] - likeliest).sum())
+        if total > likeliest_word:
+            logp[:first] = -np.inf
+        return True
+
+    def accept(self, token_id: int) -> None:
+        is_timestamp = token_id >= self._rules.first_id
+        self._was_timestamp = (self._is_first or self._was_timestamp[1], is_timestamp)
+        self._is_first = False
+        if is_timestamp:
+            self._last = token_id
+
+    def fork(self) -> "Timestamps":
+        return Timestamps(self._rules, self._last, self._was_timestamp, self._is_first)
+
+
 def _make_stop_growth(generation: Generation) -> StopGrowth | None:
     decay = generation.model_processors.exponential_decay_length_penalty
     if decay is None or not generation.stop_ids:
@@ -330,6 +387,7 @@ class RowProcessors:
     requested_ids: Array
     stop_growth: StopGrowth | None = None
     normalises: bool = False
+    timestamps: Timestamps | None = None
 
     def banned_ids(self) -> list[Array]:
         return [token_ids for ban in self.bans if len(token_ids := ban.banned_ids())]
@@ -343,6 +401,8 @@ class RowProcessors:
             matcher.accept(token_id)
         if self.stop_growth is not None:
             self.stop_growth.accept()
+        if self.timestamps is not None:
+            self.timestamps.accept(token_id)
 
     def fork(self) -> "RowProcessors":
         return RowProcessors(
@@ -352,6 +412,7 @@ class RowProcessors:
             self.requested_ids,
             None if self.stop_growth is None else self.stop_growth.fork(),
             self.normalises,
+            None if self.timestamps is None else self.timestamps.fork(),
         )
 
 
@@ -370,10 +431,13 @@ def make_row_processors(
     penalties = Penalties(generation, vocab_size) if has_changes else None
     bans, matchers = make_bans(generation), _make_matchers(generation, vocab_size)
     stop_growth = _make_stop_growth(generation)
-    if not (has_changes or bans or matchers or stop_growth):
+    timestamps = None if params.timestamps is None else Timestamps(params.timestamps)
+    if not (has_changes or bans or matchers or stop_growth or timestamps):
         return None
     normalises = model_processors.renormalize_logits and generation.request.beam is not None
-    return RowProcessors(penalties, bans, matchers, requested_ids, stop_growth, normalises)
+    return RowProcessors(
+        penalties, bans, matchers, requested_ids, stop_growth, normalises, timestamps
+    )
 
 
 class AllowedTokens:

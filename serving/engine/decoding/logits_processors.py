@@ -14,6 +14,7 @@ from serving.engine.decoding.logit_edits import (
     Penalties,
     RowProcessors,
     StopGrowth,
+    Timestamps,
     apply_penalties,
     make_row_processors,
 )
@@ -98,6 +99,7 @@ class Processors(RowObserver):
         bans: list[tuple[int, Array]] = []
         matchers: list[tuple[int, Matcher]] = []
         growths: list[tuple[int, StopGrowth]] = []
+        timestamps: list[tuple[int, Timestamps]] = []
         normalised_rows: list[int] = []
         for row, processors in self.rows.items():
             if is_open[row]:
@@ -107,9 +109,11 @@ class Processors(RowObserver):
                 matchers += [(row, matcher) for matcher in processors.matchers]
                 if processors.stop_growth is not None and processors.stop_growth.is_active:
                     growths.append((row, processors.stop_growth))
+                if processors.timestamps is not None:
+                    timestamps.append((row, processors.timestamps))
                 if processors.normalises:
                     normalised_rows.append(row)
-        rows = {row for row, _ in (*penalties, *bans, *matchers, *growths)}
+        rows = {row for row, _ in (*penalties, *bans, *matchers, *growths, *timestamps)}
         rows.update(ending_rows.tolist())
         if not rows:
             return
@@ -125,6 +129,8 @@ class Processors(RowObserver):
         for row, stop_growth in growths:
             stop_growth.apply(edited.logp[row], float(scores.log_normaliser[row]))
             edited.is_raised[row] = True
+        for row, rules in timestamps:
+            edited.is_dead[row] |= not rules.apply(edited.logp[row])
         for row in normalised_rows:
             if edited.is_edited[row] and not edited.is_dead[row]:
                 _normalise(edited, row)

@@ -78,6 +78,18 @@ class Search:
         self._stop_checker.check(decision, logprobs, scores)
         if scores.attention or batch.needs_token_outputs[:num_rows].any():
             add_token_outputs(decision, batch, logprobs, scores)
+        if batch.awaits_scored[:num_rows].any():
+            self._score_ids(decision, scores)
         if self._groups.groups:
             self._beam_search.decide(decision, scores)
         return decision
+
+    def _score_ids(self, decision: Decision, scores: Scores) -> None:
+        """Add the log-probabilities that requests ask for at the end of their prompts."""
+        batch = self._batch
+        for row in np.flatnonzero(batch.awaits_scored[: scores.num_rows]).tolist():
+            generation = batch.generations[row]
+            if batch.total_lengths[row] == len(generation.prompt_ids):
+                token_ids = np.array(generation.request.scored_ids)
+                logprobs = scores.of_tokens(np.full(len(token_ids), row), token_ids)
+                decision.scored_logprobs[row] = tuple(logprobs.tolist())

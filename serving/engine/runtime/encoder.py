@@ -1,4 +1,4 @@
-"""Encode sources or pictures: the encode graph, bound once for each shape."""
+"""Encode texts, pictures or sound: the encode graph, bound once for each shape."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 from serving.bundle.manifest import (
-    PIXELS,
     SOURCE,
     SOURCE_TYPES,
     AttentionKind,
@@ -17,7 +16,7 @@ from serving.bundle.manifest import (
 from serving.engine.arrays import Array
 from serving.engine.runtime.graph import Graph, Graphs, Run
 from serving.engine.states.store import max_source_tokens, max_span
-from serving.requests.request import Picture, Source
+from serving.requests.request import Media, Source
 
 OutputArrays = Callable[[int, int], dict[str, Array]]  # (number of rows, span)
 
@@ -35,9 +34,9 @@ class Encoder:
         self._attention_output = _find_attention_output(manifest)
         inputs = manifest.graphs["encode"].inputs
         self._has_types = any(tensor.name == SOURCE_TYPES for tensor in inputs)
-        self._pad, self._picture = manifest.tokens.pad, manifest.picture
-        self._longest = max_source_tokens(manifest) if self._picture else max_span(manifest)
-        self._bound: dict[tuple[int, int], EncodeBinding | PictureBinding] = {}
+        self._pad, self._media_input = manifest.tokens.pad, manifest.media_input
+        self._longest = max_source_tokens(manifest) if self._media_input else max_span(manifest)
+        self._bound: dict[tuple[int, int], EncodeBinding | MediaBinding] = {}
 
     def run(
         self,
@@ -76,17 +75,17 @@ class Encoder:
 
     def warm_up(self) -> None:
         """Encode a source of maximum length, which needs most memory."""
-        source: Source = (self._pad,)
-        if self._picture is not None:
-            source = Picture(bytes(3 * self._picture.size**2), self._longest)
-        self.run([source], self._longest)
+        if self._media_input is None:
+            self.run([(self._pad,)], self._longest)
+        else:
+            self._bind(self._graph, 1, self._longest, {}).run()
 
     def _bind(
         self, graph: Graph, num_rows: int, span: int, outputs: dict[str, Array]
-    ) -> "EncodeBinding | PictureBinding":
+    ) -> "EncodeBinding | MediaBinding":
         outputs = self._outputs(num_rows, span) | outputs
-        if self._picture is not None:
-            return PictureBinding(graph, num_rows, span, self._picture.size, outputs)
+        if self._media_input is not None:
+            return MediaBinding(graph, num_rows, span, self._media_input, outputs)
         ids = np.zeros((num_rows, span), np.int64)
         lengths = np.zeros(num_rows, np.int32)
         inputs: dict[str, Array] = {"source_ids": ids, "source_lengths": lengths}
@@ -118,7 +117,7 @@ class EncodeBinding:
     ) -> None:
         self.ids[...] = pad
         for row, source in enumerate(sources):
-            assert not isinstance(source, Picture)
+            assert not isinstance(source, Media)
             self.ids[row, : len(source)] = source
             self.lengths[row] = len(source)
         if self.types is None:
@@ -129,18 +128,18 @@ class EncodeBinding:
                 self.types[row, start : len(sources[row])] = 1
 
 
-class PictureBinding:
-    """The encode graph bound to the pixels of some pictures, all of one length."""
+class MediaBinding:
+    """The encode graph bound to the pixels or the features of some sources, all of one length."""
 
     def __init__(
-        self, graph: Graph, num_rows: int, length: int, size: int, outputs: dict[str, Array]
+        self, graph: Graph, num_rows: int, length: int, spec: TensorSpec, outputs: dict[str, Array]
     ) -> None:
-        self._pixels = np.zeros((num_rows, size, size, 3), np.uint8)
+        shape = [int(size) for size in spec.shape[1:]]
+        self._values = np.zeros((num_rows, *shape), spec.dtype)
         lengths = np.full(num_rows, length, np.int32)
-        self.run = graph.bind({PIXELS: self._pixels, "source_lengths": lengths}, outputs)
+        self.run = graph.bind({spec.name: self._values, "source_lengths": lengths}, outputs)
 
     def fill(self, sources: Sequence[Source], *_: object) -> None:
-        for row, source in enumerate(sources):
-            assert isinstance(source, Picture)
-            levels = np.frombuffer(source.pixels, np.uint8)
-            self._pixels[row] = levels.reshape(self._pixels.shape[1:])
+        for values, source in zip(self._values, sources, strict=True):
+            assert isinstance(source, Media)
+            values[...] = np.frombuffer(source.content, values.dtype).reshape(values.shape)

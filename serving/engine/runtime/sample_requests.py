@@ -4,9 +4,10 @@ from itertools import count
 
 import numpy as np
 
-from serving.bundle.manifest import Manifest
+from serving.bundle.manifest import PIXELS, Manifest
+from serving.engine.arrays import bytes_per_row
 from serving.engine.states.store import max_source_tokens
-from serving.requests.request import GenerationRequest, Picture
+from serving.requests.request import Audio, GenerationRequest, Picture
 
 _SOURCE_TOKENS, _NEW_TOKENS, _SHORTLIST_TOKENS = 24, 32, 2048
 
@@ -31,11 +32,16 @@ class SampleRequests:
 
     def __next__(self) -> GenerationRequest:
         number = next(self._numbers)
-        if (spec := self._manifest.picture) is not None:
-            pixels = number.to_bytes(3 * spec.size**2, "little")
-            picture = Picture(pixels, max_source_tokens(self._manifest))
+        if (spec := self._manifest.media_input) is not None:
+            content = number.to_bytes(bytes_per_row(spec), "little")
+            num_positions = max_source_tokens(self._manifest)
+            is_picture = spec.name == PIXELS
             return GenerationRequest(
-                str(number), max_new_tokens=self._num_new, ignore_eos=True, picture=picture
+                str(number),
+                max_new_tokens=self._num_new,
+                ignore_eos=True,
+                picture=Picture(content, num_positions) if is_picture else None,
+                audio=None if is_picture else Audio(content, num_positions),
             )
         ids = tuple((7 * number + 3 * i) % self._vocab_size for i in range(self._num_tokens))
         return GenerationRequest(

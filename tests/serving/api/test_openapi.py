@@ -40,6 +40,7 @@ OPERATIONS = [
     *("POST /v1/rerank", "POST /v1/score"),
     "POST /tokenize",
     "POST /detokenize",
+    *("POST /v1/audio/transcriptions", "POST /v1/audio/translations"),
     "POST /score",
     "POST /v2/translate",
     "GET /v2/languages",
@@ -104,7 +105,8 @@ REFUSED = {
 }
 WITH_MODELS = [item for item in TAKING if "glossaries" not in item]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
-WITH_FILES = ("POST /translate_file", "POST /v2/document", "POST /v1/files")
+HEARING = ("POST /v1/audio/transcriptions", "POST /v1/audio/translations")
+WITH_FILES = ("POST /translate_file", "POST /v2/document", "POST /v1/files", *HEARING)
 FORMS = {"POST /translate": {FORM, IN_PARTS}, "POST /detect": {FORM, IN_PARTS}}
 MODES = [(label, GenerationMode.POSITIVE) for label in OPERATIONS] + [
     (label, GenerationMode.NEGATIVE)
@@ -116,6 +118,7 @@ WHOLE = pytest.param(1, id="whole", marks=pytest.mark.full)
 STREAMED = (
     *("POST /translate", "POST /v1/completions"),
     *("POST /v1/chat/completions", "POST /v1/responses"),
+    *HEARING,
 )
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -237,7 +240,9 @@ def test_titles_say_what_calls_do(documented: Any, label: str) -> None:
     assert description["description"].replace("`", "").startswith(description["summary"])
 
 
-@pytest.mark.parametrize("name", ["TranslateBody", "CompletionBody", "ChatBody", "ResponseBody"])
+@pytest.mark.parametrize(
+    "name", ["TranslateBody", "CompletionBody", "ChatBody", "ResponseBody", "TranscriptionBody"]
+)
 def test_each_field_has_a_sentence(documented: Any, name: str) -> None:
     fields = documented.raw_schema["components"]["schemas"][name]["properties"]
     assert [each for each, told in fields.items() if not told.get("description")] == []

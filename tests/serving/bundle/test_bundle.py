@@ -128,8 +128,8 @@ def test_wrong_types_and_keys_are_named_by_their_path(folder: Path) -> None:
     problems = problems_of(folder)
     for expected in (
         "window: expected int, got str '32'",
-        "task: 'summarise' is not one of translate, generate, embed, classify, classify-tokens,"
-        " fill-mask",
+        "task: 'summarise' is not one of translate, generate, transcribe, embed, classify,"
+        " classify-tokens, fill-mask",
         "colour: unknown key",
         "tokens.pad: expected int, got bool True",
         "tokens.stop: missing",

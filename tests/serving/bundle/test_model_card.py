@@ -44,7 +44,7 @@ ENTRY = CATALOGUE["bergamot-en-pt"]
             write_card("x", "A Marian model, read from:", "`model.npz`: 9 bytes").decode()
             + ENTRY.card,
             ENTRY.licence,
-            f"{ENTRY.title}, from the Python package {ENTRY.package}, checked by SHA-256",
+            f"{ENTRY.title}, from the Python package {ENTRY.packages}, checked by SHA-256",
         ),
     ],
     ids=["empty", "silent", "trained", "imported", "pulled"],

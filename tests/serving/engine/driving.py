@@ -96,7 +96,7 @@ def comparable_story(story: Story) -> object:
     """Everything that was said, bit for bit."""
     final = story.final
     assert isinstance(final, FinishedEvent)
-    return [
+    return final.scored_logprobs, [
         (
             hypothesis.score,
             hypothesis.reason,

@@ -15,7 +15,12 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
-from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.parameters import (
+    BeamParams,
+    ProcessorParams,
+    SamplingParams,
+    TimestampRules,
+)
 from serving.requests.request import GenerationRequest
 from serving.text.constraints.term_insertion import TermInsertion
 from tests.grid import full
@@ -26,6 +31,7 @@ from tests.tiny import tiny_bundle, tiny_checkpoint
 EOS = 2
 DRAWN = SamplingParams(temperature=1.0, seed=5)
 EDITS = ProcessorParams(repetition_penalty=1.3, no_repeat_ngram_size=2, frequency_penalty=0.5)
+TIMES = ProcessorParams(timestamps=TimestampRules(200, 205, 206, max_initial_index=10))
 NO_IDS = np.array([], np.int64)
 TERM = TermInsertion(1, (40, 41), (42,), (), frozenset({33}), NO_IDS, np.array([EOS]))
 ASKS: dict[str, dict[str, Any]] = {
@@ -48,6 +54,9 @@ ASKS: dict[str, dict[str, Any]] = {
     "scored": {"forced_ids": (30, 31, 32, EOS), "max_new_tokens": 0},
     "forced beyond a stop": {"forced_ids": (30, EOS, 32)},
     "allowed": {"processors": ProcessorParams(allowed_ids=(33, 34, 35)), "sampling": DRAWN},
+    "timestamps": {"processors": TIMES, "forced_ids": (30,), "scored_ids": (31, 32)},
+    "timestamps drawn": {"processors": TIMES, "sampling": DRAWN, "scored_ids": (31,)},
+    "timestamps of beams": {"processors": TIMES, "beam": BeamParams(3, 3), "scored_ids": (31,)},
 }
 OF_A_SOURCE: dict[str, dict[str, Any]] = {
     "attention": {"alignment_heads": ()},

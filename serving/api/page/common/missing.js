@@ -11,6 +11,7 @@ const PULL = {
   write: "attendant pull smollm2-135m-instruct -o build/bundles/smollm2",
   compare: "attendant pull all-minilm-l6-v2 -o build/bundles/minilm",
   picture: "attendant pull nlpconnect/vit-gpt2-image-captioning -o build/bundles/vit-gpt2",
+  transcribe: "attendant pull whisper-base -o build/bundles/whisper-base",
 };
 
 // name: of the tab; its panel has a place for this sentence, and elements that need a model.

@@ -43,10 +43,17 @@ export async function remove(path) {
   await request(path, { method: "DELETE" });
 }
 
-// Yields the values of server-sent events, as they come. A stream that is whole ends with [DONE], or
-// with the whole translation.
+// Yields the values of server-sent events, as they come.
 export async function* stream(path, body, signal) {
-  const response = await request(path, jsonOptions({ ...body, stream: true }, signal));
+  yield* events(await request(path, jsonOptions({ ...body, stream: true }, signal)));
+}
+
+export async function* streamForm(path, body, signal) {
+  yield* events(await request(path, { method: "POST", body, signal }));
+}
+
+// A stream that is whole ends with [DONE], or with the whole translation or transcript.
+async function* events(response) {
   let last = null;
   for await (const line of lines(response.body)) {
     if (!line.startsWith("data: ")) continue; // pings and empty lines
@@ -56,7 +63,7 @@ export async function* stream(path, body, signal) {
     if (last.error) throw new Refused(inWords(last, 500));
     yield last;
   }
-  if (last?.translatedText === undefined) throw unreachable(formatMessage("server.broken-off"));
+  if (last?.translatedText === undefined && last?.type !== "transcript.text.done") throw unreachable(formatMessage("server.broken-off"));
 }
 
 async function* lines(body) {

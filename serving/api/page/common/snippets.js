@@ -10,7 +10,7 @@ export const FILE = "<the file in base64>"; // stands for it in a body
 const LANGUAGES = { curl: inCurl, Python: inPython };
 
 // panel: it changes with what is chosen there. title: what is asked for. request: returns {path, body}, {path, form} with the
-// fields of a form, one of which is a file, or {path} alone. base64: the name of FILE.
+// fields of a form, one of which is a file and others may have lists of values, or {path} alone. base64: the name of FILE.
 // place: it is added below.
 export function offerSnippet(panel, title, request, place = panel) {
   const code = element("pre", { tabIndex: 0 });
@@ -38,14 +38,16 @@ function snippet(request, inLanguage) {
 function inCurl({ url, body, form, base64, hasKey }) {
   const key = hasKey ? ['-H "Authorization: Bearer $KEY"'] : [];
   const json = body ? ["-H 'Content-Type: application/json'", `-d @- <<END\n${inShell(body, base64)}\nEND`] : [];
-  const parts = Object.entries(form ?? {}).map(([name, value]) => `-F '${name}=${value}'`);
+  const parts = Object.entries(form ?? {}).flatMap(([name, values]) => [values].flat().map((value) => `-F ${inQuotes(`${name}=${value}`)}`));
   return [`curl ${url}`, ...key, ...json, ...parts].join(" \\\n  ");
 }
+
+const inQuotes = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function inShell(body, file) {
   const json = JSON.stringify(body, null, 1).replace(/[\\$`]/g, "\\$&");
   if (!file) return json; // a text may hold the words of FILE
-  return json.replace(FILE, () => `$(base64 < '${file.replaceAll("'", "'\\''")}' | tr -d '\\n')`);
+  return json.replace(FILE, () => `$(base64 < ${inQuotes(file)} | tr -d '\\n')`);
 }
 
 function inPython({ url, body, form, base64, hasKey }) {
@@ -54,7 +56,7 @@ function inPython({ url, body, form, base64, hasKey }) {
   const options = [
     `"${url}"`,
     ...(body ? [`json=${base64 ? literal(body).replace(`${FILE}"`, '" + content') : literal(body)}`] : []),
-    ...(file ? [`files={"file": open("${file.slice(1)}", "rb")}`, `data=${literal(fields)}`] : []),
+    ...(file ? [`files={"file": open(${literal(file.slice(1))}, "rb")}`, `data=${literal(fields)}`] : []),
     ...(hasKey ? ['headers={"Authorization": "Bearer " + os.environ["KEY"]}'] : []),
   ];
   const modules = `${base64 ? "import base64\n" : ""}${hasKey ? "import os\n" : ""}`;

@@ -18,6 +18,7 @@ const TRIALS = {
   generate: { tab: "write", menu: "writer", start: "prompt" },
   embed: { tab: "compare", menu: "comparer", start: "query" },
   classify: { tab: "compare", menu: "comparer", start: "query" },
+  transcribe: { tab: "transcribe", menu: "transcriber", start: "recording" },
   picture: { tab: "picture", menu: "picture-reader", start: "picture-file" },
 };
 
@@ -66,6 +67,7 @@ function listOf(named) {
 
 function purpose({ task, picture, source_languages: from, target_languages: into }) {
   if (task === "translate") return formatMessage("models.translates", { sources: named(from), targets: named(into) });
+  if (task === "transcribe") return formatMessage("models.transcribes", { languages: named(from) });
   if (task === "embed") return formatMessage("models.embeds");
   if (task === "classify-tokens") return formatMessage("models.classifies-tokens");
   if (task === "fill-mask") return formatMessage("models.fills-mask");

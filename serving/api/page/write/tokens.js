@@ -2,6 +2,7 @@
 
 import { byId, element, withArrows } from "../common/elements.js";
 import { formatMessage, formatPercent } from "../common/messages.js";
+import { keepAtEnd } from "../common/scrolling.js";
 
 const DARKEST = Math.log(1000); // for a probability of 0.001 or less
 
@@ -25,13 +26,6 @@ export function append(box, answer, text, tokens) {
     else if (isSplit) answer.append(...tokens.map((token) => coloured(box, token.text, token)));
     else if (text) answer.append(coloured(box, text, tokens.reduce((one, other) => (other.logprob < one.logprob ? other : one))));
   });
-}
-
-// Follows what is added to a box that was scrolled to its end.
-export function keepAtEnd(box, add) {
-  const wasAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-  add();
-  if (wasAtEnd) box.scrollTop = box.scrollHeight;
 }
 
 // The first token of a prompt that is echoed has no probability.

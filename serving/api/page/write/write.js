@@ -7,12 +7,13 @@ import { showMissing } from "../common/missing.js";
 import { GrowingMarkdown } from "../common/markdown.js";
 import { formatMessage, formatNumber, formatPercent } from "../common/messages.js";
 import { modelTitle } from "../common/models.js";
+import { keepAtEnd } from "../common/scrolling.js";
 import { stream, showingErrors } from "../common/server.js";
 import { offerSnippet } from "../common/snippets.js";
 import { AttentionView } from "../attention/view.js";
 import { queriesOf, weightsOf } from "../attention/maps.js";
 import { parameters, showParameters } from "./parameters.js";
-import { append, beginTokens, keepAtEnd, tokensOfChat, tokensOfCompletion } from "./tokens.js";
+import { append, beginTokens, tokensOfChat, tokensOfCompletion } from "./tokens.js";
 
 const OTHERS_SHOWN = 4;
 const MOST_TOKENS = 200; // of a text, unless one asks for more: a model that was not made to chat may never end

@@ -226,9 +226,24 @@ def fill(spec: Any, name: str) -> None:
     setattr(spec, last, np.ones((4, 4) if last == "weight" else (4,), np.float32))
 
 
-def test_encoders_and_audio_are_refused_by_the_name_of_their_kind(tmp_path: Path) -> None:
-    data = struct.pack("<I", 6) + write_string("WhisperSpec") + struct.pack("<III", 3, 0, 0)
-    (tmp_path / "model.bin").write_bytes(data)
+def write_empty_model(folder: Path, specification: str) -> None:
+    data = struct.pack("<I", 6) + write_string(specification) + struct.pack("<III", 3, 0, 0)
+    (folder / "model.bin").write_bytes(data)
+
+
+def test_other_kinds_are_refused_by_their_names(tmp_path: Path) -> None:
+    write_empty_model(tmp_path, "Wav2Vec2Spec")
     assert find_problems(tmp_path) == [
-        "model.bin is of WhisperSpec: TransformerSpec and TransformerDecoderSpec are supported"
+        "model.bin is of Wav2Vec2Spec:"
+        " TransformerSpec, TransformerDecoderSpec and WhisperSpec are supported"
     ]
+
+
+def test_a_whisper_without_weights_is_refused(tmp_path: Path) -> None:
+    write_empty_model(tmp_path, "WhisperSpec")
+    assert {
+        "config.json is missing",
+        "decoder/embeddings/weight is missing",
+        "encoder/conv1/weight is missing",
+        "model.bin: num_heads of encoder and decoder (0) must be one number",
+    } <= {*find_problems(tmp_path)}

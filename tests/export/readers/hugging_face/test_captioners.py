@@ -229,7 +229,7 @@ def test_the_engine_refuses_what_is_no_picture_of_the_model(imported: Imported) 
     engine, [picture] = Engine(imported.bundle, EngineConfig(slots=4)), imported.pictures[:1]
     for fields, words in (
         ({"source_ids": (4, 5)}, "needs a picture"),
-        ({"picture": replace(picture, pixels=picture.pixels[:-1])}, "30 x 30 pixels"),
+        ({"picture": replace(picture, pixels=picture.pixels[:-1])}, "30 x 30 x 3 pixels"),
         ({"picture": replace(picture, num_positions=3)}, "positions"),
     ):
         with pytest.raises(RequestError, match=words):

@@ -23,7 +23,7 @@ needs_browser = pytest.mark.skipif(
 )
 SECONDS = 60
 SENTENCES = "A dog runs through the snow. Two men are talking."
-TABS = ("translate", "write", "compare", "picture", "models", "load")
+TABS = ("translate", "write", "compare", "picture", "transcribe", "models", "load")
 FOLLOW_SHIFTS = """
     window.shifted = 0;
     new PerformanceObserver((list) => {

@@ -20,7 +20,7 @@ ENGLISH = CATALOGUES["en"]
 SCRIPTS = sorted(FOLDER.rglob("*.js"))
 KEY = re.compile(
     r'"((?:page|common|server|translate|attention|documents|write|compare|picture|'
-    r'models|load)\.(?!png)[a-z.-]+)"'
+    r'transcribe|models|load)\.(?!png)[a-z.-]+)"'
 )
 # Keys that are put together, of a fixed beginning and end.
 COMPOSED = re.compile(r"formatMessage\(`([a-z.-]*)\$\{\w+\}([a-z.-]*)`")
