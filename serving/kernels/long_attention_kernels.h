@@ -46,7 +46,7 @@ INLINE void exponentiate_block(const float* scores, int length, int padded, floa
     put(j, exponentials);
   }
   for (; j < padded; j += kLanes) {
-    const Floats exponentials = keep_first(exponential(sub(load(scores + j), largest)), length - j, 0);
+    const Floats exponentials = keep_first(exponential(sub(load(scores + j), largest)), larger(0, length - j), 0);
     sum = add(sum, exponentials);
     put(j, exponentials);
   }
@@ -154,11 +154,15 @@ struct SplitRows {
   int stride;
 };
 
+// Let the compiler finish all stores before tiles are loaded: it does not know that their instructions read memory.
+INLINE void finish_stores() { __asm__ volatile("" ::: "memory"); }
+
 // Add the products of 32 rows with 32 columns to tiles 0 to 3. right: of the first 16 columns; `second` numbers further
 // are those of the others, and `step` further those of the next 32 rows.
 INLINE void add_split_products(const SplitRows& left, const Bf16* right, int64_t second, int64_t step, int chunks) {
   const int bytes = left.stride * int(sizeof(Bf16));
   const int64_t lower_rows = int64_t(kTileRows) * left.stride;
+  finish_stores();
   for (int c = 0; c < chunks; c++, right += step) {
     const Bf16 *const high = left.high + c * kTileDepth, *const low = left.low + c * kTileDepth;
     _tile_loadd(4, high, bytes);
@@ -193,6 +197,7 @@ INLINE void store_tiles(float* sums, int stride) {
 }
 
 INLINE void load_tiles(const float* sums, int stride) {
+  finish_stores();
   const int bytes = stride * int(sizeof(float));
   _tile_loadd(0, sums, bytes);
   _tile_loadd(1, sums + kTileRows, bytes);
