@@ -1,4 +1,4 @@
-"""`attendant bench-transcribe`: what it counts and reports, with functions in the places of both."""
+"""`attendant bench-transcribe`: what it counts and reports, with functions as both sides."""
 
 from pathlib import Path
 
