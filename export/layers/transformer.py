@@ -96,13 +96,20 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             memory.write(self.graph, tokens, keys_values)
 
     def step(self) -> None:
-        embedded = self.words.embed(self.ids)
-        x = self.begin(self.positions[0].add_target(embedded, self.past_lengths), "decoder")
+        x = self.begin(self.add_positions(self.words.embed(self.ids)), "decoder")
         for layer in range(self.config.decoder_layers):
             x = self.read_source(self.read_target(x, layer), layer)
         self.attention_outputs.finish(AttentionKind.CROSS, self.heads.num_heads)
         self.attention_outputs.finish(AttentionKind.DECODER, self.heads.num_heads)
-        self.words.choose(self.finish(x, "decoder").squeeze(1), self.logit_cap)
+        self.words.choose(self.last_token(self.finish(x, "decoder")), self.logit_cap)
+
+    def add_positions(self, embedded: Value) -> Value:
+        """Add those of the target to embedded tokens [batch, 1, d_model]."""
+        return self.positions[0].add_target(embedded, self.past_lengths)
+
+    def last_token(self, x: Value) -> Value:
+        """Return the vector of each row's last token, [batch, d_model]."""
+        return x.squeeze(1)
 
     @abstractmethod
     def read_target(self, x: Value, layer: int) -> Value:

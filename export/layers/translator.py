@@ -33,15 +33,19 @@ class TranslatorGraph(ABC, Generic[Config]):
     graph `step_attention`.
     has_attentive_encoder: source tokens attend to each other.
     in_blocks: int8 is by blocks of weights; see `Layers`.
+    tokens_at_once: tokens of each row that a step reads, or the name of that axis: then a run may
+        also read several tokens of one row, such as a prompt. ONNX Runtime's own operator of
+        cross-attention reads one, so such runs need the native kernels, or CUDA.
     """
 
     alignment_heads: tuple[int, ...] = (0,)
     has_attentive_encoder = False
     in_blocks = False
+    tokens_at_once: int | str = 1
 
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
-        self.attention_outputs = AttentionOutputs(layers.graph)
+        self.attention_outputs = AttentionOutputs(layers.graph, self.tokens_at_once)
 
     @classmethod
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
@@ -90,11 +94,11 @@ class TranslatorGraph(ABC, Generic[Config]):
 
     def open(self) -> None:
         """Declare what a step reads besides states; called for all graphs before any is written."""
-        self.ids = self.graph.input("ids", "int64", (1,))
+        self.ids = self.graph.input("ids", "int64", (self.tokens_at_once,))
 
     @abstractmethod
     def step(self) -> None:
-        """Write the next states, and the scores of the next token, for `ids` [batch, 1]."""
+        """Write the next states, and the scores of the next token, for `ids` [batch, tokens]."""
 
     def put_cross_attention(self, weights: Value) -> None:
         """Put out attention f32 [batch, source], of one head, if the graph does."""

@@ -68,7 +68,8 @@ class Engine:
         self._runner = make_runner(manifest, graphs, self._batch, config, self._search)
         row_observers = [*self._search.row_observers, *self._runner.row_observers]
         self._rows = Rows(self._batch, self._runner.states, row_observers)
-        admission = PromptAdmission if self._runner.can_prefill else SourceAdmission
+        prefills_alone = self._runner.can_prefill and "encode" not in manifest.graphs
+        admission = PromptAdmission if prefills_alone else SourceAdmission
         self._admission = admission(
             config,
             self._queue,

@@ -10,7 +10,7 @@
 //   [heads], each a score of the softmax that has no value.
 // Fp16SelfAttention: the same with keys and values, past and next, in fp16. New ones are rounded before any token
 //   attends to them.
-// CrossAttention: query f32 [batch, 1, heads * head_dim], keys and values f32 [batch, kv_heads,
+// CrossAttention: query f32 [batch, tokens, heads * head_dim], keys and values f32 [batch, kv_heads,
 //   source, head_dim], lengths int32 [batch], and int64 [2], which only the body of the function
 //   needs -> output f32, as large as the query. A row of length 0 gets zeros.
 // Int8CrossAttention: the same over int8 keys and values, with key_scale and value_scale f32 [batch, 1, heads *
@@ -316,20 +316,20 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_scale, 
   const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
   const Tensor lengths_in = context.input(3);
   const Shape shape = query.shape(), memory = keys.shape();
-  require(shape.size() == 3 && shape[1] == 1 && memory.size() == 4 && values.shape() == memory,
-          "cross-attention: wrong shapes");
-  const int64_t rows = shape[0], source = memory[2], head_dim = memory[3];
+  require(shape.size() == 3 && memory.size() == 4 && values.shape() == memory, "cross-attention: wrong shapes");
+  const int64_t rows = shape[0], tokens = shape[1], dim = shape[2], source = memory[2], head_dim = memory[3];
   check_head_dim(head_dim);
-  require(memory[0] == rows && memory[1] == options.kv_heads && shape[2] == options.heads * head_dim &&
-              lengths_in.shape() == Shape{rows} && (!key_scale || key_scale.shape() == shape) &&
-              (!value_scale || value_scale.shape() == shape),
+  const Shape scales = {rows, 1, dim};
+  require(memory[0] == rows && memory[1] == options.kv_heads && dim == options.heads * head_dim &&
+              lengths_in.shape() == Shape{rows} && (!key_scale || key_scale.shape() == scales) &&
+              (!value_scale || value_scale.shape() == scales),
           "cross-attention: wrong shapes");
   const int32_t* lengths = lengths_in.data<int32_t>();
   check_lengths(lengths, rows, source);
   float* const out = context.output(0, shape).data<float>();
-  const int64_t group = options.heads / options.kv_heads;
+  const int64_t group = options.heads / options.kv_heads, number = tokens * group;
   const size_t tasks = size_t(rows * options.kv_heads);
-  if (tasks == 0) return;
+  if (tasks == 0 || tokens == 0) return;
   const float* const query_vectors = query.data<float>();
   const float *const key_scales = key_scale.data<float>(), *const value_scales = value_scale.data<float>();
 
@@ -339,15 +339,17 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_scale, 
     attention.keys = keys.data<Element>() + task * source * head_dim;
     attention.values = values.data<Element>() + task * source * head_dim;
     attention.queries = queries, attention.scale = options.scale, attention.cap = options.cap;
-    attention.scratch = float_scratch(attention_scratch(std::min<int64_t>(group, kMostQueries), head_dim));
-    for (int64_t first = 0; first < group; first += kMostQueries) {
-      attention.number = int(std::min<int64_t>(kMostQueries, group - first));
+    attention.scratch = float_scratch(attention_scratch(std::min<int64_t>(number, kMostQueries), head_dim));
+    const int64_t row = int64_t(task) / options.kv_heads, first_head = int64_t(task) % options.kv_heads * group;
+    for (int64_t first = 0; first < number; first += kMostQueries) {
+      attention.number = int(std::min<int64_t>(kMostQueries, number - first));
       for (int q = 0; q < attention.number; q++) {
-        const int64_t offset = (task * group + first + q) * head_dim;
-        queries[q] = {query_vectors + offset, out + offset, 0, lengths[task / options.kv_heads], nullptr, nullptr,
-                      key_scales ? key_scales + offset : nullptr, value_scales ? value_scales + offset : nullptr};
+        const int64_t token = (first + q) / group, column = (first_head + (first + q) % group) * head_dim;
+        const int64_t offset = (row * tokens + token) * dim + column, scale = row * dim + column;
+        queries[q] = {query_vectors + offset, out + offset, 0, lengths[row], nullptr, nullptr,
+                      key_scales ? key_scales + scale : nullptr, value_scales ? value_scales + scale : nullptr};
       }
-      if (first + kMostQueries >= group && task + 1 < tasks) {
+      if (first + kMostQueries >= number && task + 1 < tasks) {
         attention.next_keys = attention.keys + source * head_dim;
         attention.next_values = attention.values + source * head_dim;
       }

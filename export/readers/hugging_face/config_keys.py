@@ -100,3 +100,7 @@ OF_TOKENIZER = _whole(
     r"do_(lower_case|basic_tokenize)|never_split|strip_accents|tokenize_chinese_chars|wordpieces_prefix",
     r"max_len|trim_offsets|normalization|return_token_type_ids|chat_template",
 )
+OF_PROCESSOR = _whole(
+    r"_\w+|processor_class|feature_extractor_type|return_\w+|padding_side|transformers_version",
+    r"n_samples|nb_max_frames|mel_filters|chunk_length|sampling_rate",  # follow from others
+)

@@ -18,6 +18,7 @@ from export.readers.hugging_face import (
     t5,
     t5gemma,
     vision,
+    whisper,
 )
 from export.readers.hugging_face.adapters import merge_adapters
 from export.readers.hugging_face.encoder_families import FAMILIES as ENCODER_FAMILIES
@@ -52,6 +53,7 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     "t5gemma": t5gemma.read_t5gemma,
     "umt5": t5.read_t5,
     "vision-encoder-decoder": vision.read_vision_encoder_decoder,
+    "whisper": whisper.read_whisper,
 }
 
 REFUSED = {  # with the reason

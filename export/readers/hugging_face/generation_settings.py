@@ -1,6 +1,7 @@
 """What a Hugging Face folder says of generation: defaults, logits processors, ends of texts."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from export.readers.common.options import LARGEST, Options
@@ -32,10 +33,11 @@ def generation_defaults(options: Options) -> dict[str, Any]:
     return {name: value for name, value in defaults.items() if value != NEUTRAL.get(name)}
 
 
-def refuse_unsupported(options: Options) -> None:
+def refuse_unsupported(options: Options, except_for: Collection[str] = ()) -> None:
     """Refuse options that change what is generated, and that nothing here computes."""
     for name, values in UNSUPPORTED.items():
-        options.only(name, *values)
+        if name not in except_for:
+            options.only(name, *values)
     options.use("diversity_penalty")  # of groups of beams, which are refused
     if options.values.get("num_return_sequences") == 1:
         options.use("num_return_sequences")

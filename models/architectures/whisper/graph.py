@@ -4,7 +4,7 @@ Every window of sound has the same number of frames, so none is padded.
 """
 
 from export.graph.writer import Value
-from export.layers.attention import SourceTokens
+from export.layers.attention import SourceTokens, positions_from_zero
 from export.layers.basic import ACTIVATIONS, Layers
 from export.layers.convolutions import neighbours
 from export.layers.transformer import SelfAttentionGraph
@@ -14,6 +14,8 @@ from serving.bundle.manifest import FEATURES
 
 class WhisperGraph(SelfAttentionGraph[WhisperConfig]):
     """Decodes by layers that attend to the target so far and to the sound."""
+
+    tokens_at_once = "tokens"
 
     def __init__(self, config: WhisperConfig, layers: Layers) -> None:
         super().__init__(config, layers)
@@ -53,6 +55,15 @@ class WhisperGraph(SelfAttentionGraph[WhisperConfig]):
         return ACTIVATIONS["gelu"](
             self.layers.linear(x, names, in_dim, [self.config.d_model], bias=True)
         )
+
+    def add_positions(self, embedded: Value) -> Value:
+        """Add those of the target to embedded tokens [batch, tokens, d_model]."""
+        positions = positions_from_zero(self.ids) + self.past_lengths.unsqueeze(1)
+        return self.positions[0].add_source(embedded, positions)
+
+    def last_token(self, x: Value) -> Value:
+        """Return the vector of each row's last token, [batch, d_model]."""
+        return self.layers.last_position(x, self.past_lengths, self.total_lengths)
 
 
 build = WhisperGraph.build

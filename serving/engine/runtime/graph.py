@@ -37,6 +37,8 @@ class Graphs:
     grid: the shapes in which the step graph runs.
     recording: the step graph again, if its runs can be recorded.
     max_rows: maximum number of rows in the memory; None if there is no such limit.
+    can_prefill: whether the step graph may read several tokens of one row in a run: without native
+        kernels, cross-attention on a CPU reads one.
     """
 
     step: Graph
@@ -49,6 +51,7 @@ class Graphs:
     select: Graph | None = None
     encode_attention: Callable[[], Graph] | None = None
     lent_threads: "LentThreads | None" = None
+    can_prefill: bool = True
 
 
 @dataclass

@@ -66,7 +66,8 @@ class ModelRunner:
         scores: a device has chosen every row's next token. On a CPU a run has ended when it was
         launched.
     can_prefill: whether the step graph reads several tokens of a row in one run.
-    staging_rows: rows of the state store behind the slots, for prompts in progress.
+    staging_rows: rows of the state store behind the slots, for prompts in progress of models
+        without a source.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class ModelRunner:
         self._input_names = {spec.name for spec in step.inputs}
         self._output_names = {spec.name for spec in step.outputs}
         ids = next(spec for spec in step.inputs if spec.name == "ids")
-        self.can_prefill = ids.shape[1] != 1 and graphs.encode is None
-        self._num_rows = batch.slots + (NUM_STAGING_ROWS if self.can_prefill else 0)
+        self.can_prefill = ids.shape[1] != 1 and graphs.can_prefill
+        has_staging_rows = self.can_prefill and graphs.encode is None
+        self._num_rows = batch.slots + (NUM_STAGING_ROWS if has_staging_rows else 0)
         self.staging_rows = range(batch.slots, self._num_rows)
         self._manifest, self._batch, self._step = manifest, batch, graphs.step
         self._grid, self._recording = graphs.grid, graphs.recording
@@ -97,7 +99,7 @@ class ModelRunner:
         self._shortlist_widths: tuple[int, ...] = ()
         self._logp_switch = {is_on: np.array(is_on) for is_on in (False, True)}
         self._prompt_ids = np.zeros((1, config.prefill_chunk), np.int64)
-        self._prompt_lengths = np.zeros(2, np.int32)
+        self._prompt_lengths = np.zeros(3, np.int32)
         self._bound: dict[Hashable, Run] = {}
         self._launched_attention: AttentionOutputs = {}
         self.has_launched = False
@@ -127,11 +129,14 @@ class ModelRunner:
         self.states.fill_rows(row, 1, span)
         return weights
 
-    def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
-        """Run tokens (i64, at most a chunk) over the states of a staging row that contain
-        `num_past` tokens.
+    def prefill(
+        self, row: int, num_past: int, token_ids: Array, num_source_tokens: int = 0
+    ) -> None:
+        """Run tokens (i64, at most a chunk) over the states of a row behind the batch, which
+        contain `num_past` tokens and a source.
         """
-        self._step.bind(*self._prompt_arrays(row, num_past, token_ids))()
+        arrays = self._prompt_arrays(row, num_past, token_ids, num_source_tokens)
+        self._step.bind(*arrays)()
         self.states.sync_row(row)
 
     def prefill_with_attention(self, row: int, num_past: int, token_ids: Array) -> Array:
@@ -185,7 +190,8 @@ class ModelRunner:
             self._encoder.warm_up()
         if self.can_prefill:
             longest = self._manifest.limits.max_target_tokens
-            self.prefill(self.staging_rows[0], 0, self._prompt_ids[0, :longest].copy())
+            row = next(iter(self.staging_rows), 0)
+            self.prefill(row, 0, self._prompt_ids[0, :longest].copy(), num_source_tokens=1)
         self._run_all_slots()
         self._bound.clear()
         try:
@@ -294,10 +300,15 @@ class ModelRunner:
             score_arrays.pop(LOGP, None)  # it is not computed
         return self._add_states(0, num_rows, inputs, score_arrays)
 
-    def _prompt_arrays(self, row: int, num_past: int, token_ids: Array) -> tuple[Arrays, Arrays]:
+    def _prompt_arrays(
+        self, row: int, num_past: int, token_ids: Array, num_source_tokens: int = 0
+    ) -> tuple[Arrays, Arrays]:
         ids, lengths = self._prompt_ids[:, : len(token_ids)], self._prompt_lengths
-        ids[0], lengths[:] = token_ids, (num_past, num_past + len(token_ids))
-        inputs: Arrays = {"ids": ids, "past_lengths": lengths[:1], "total_lengths": lengths[1:]}
+        ids[0] = token_ids
+        lengths[:] = num_past, num_past + len(token_ids), num_source_tokens
+        names = "past_lengths", "total_lengths", "source_lengths"
+        inputs: Arrays = {"ids": ids}
+        inputs |= {name: lengths[i : i + 1] for i, name in enumerate(names)}
         return self._add_states(row, row + 1, inputs, self._step_outputs(slice(row, row + 1)))
 
     def _add_states(

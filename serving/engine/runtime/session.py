@@ -39,7 +39,7 @@ from serving.engine.runtime.mapped_files import release_pages
 from serving.engine.states.memory import HostMemory
 from serving.engine.states.store import Coarse
 from serving.errors import BundleError, DeviceError, OutOfMemory
-from serving.kernels.library import register_kernels
+from serving.kernels.library import native_kernels, register_kernels
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,14 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
         partial(load, name) if name in names else None
         for name in (STEP_ATTENTION, ENCODE_ATTENTION)
     )
-    return Graphs(step, encode, HostMemory(), attention, encode_attention=encode_attention)
+    return Graphs(
+        step,
+        encode,
+        HostMemory(),
+        attention,
+        can_prefill=encode is None or native_kernels().path is not None,
+        encode_attention=encode_attention,
+    )
 
 
 def _open_device_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:

@@ -28,6 +28,7 @@ from serving.engine.scheduling.source_batches import encode_groups, encode_span
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
 from serving.engine.stats import StepStats
+from serving.requests.parameters import TokenIds
 from serving.requests.request import Source
 
 # A source that is encoded alone takes twice the time of its share of eight, and all rows wait
@@ -232,7 +233,8 @@ class PromptAdmission(Admission):
 
 class SourceAdmission(Admission):
     """Admission for models with a source, and for prompts that the step graph reads token by token.
-    A generation gets its row in the step in which it leaves the waiting queue.
+    A generation gets its row in the step in which it leaves the waiting queue. The prompt of a
+    window of sound is prefilled in that step, too: it takes less time than the encoder.
     """
 
     @property
@@ -274,13 +276,54 @@ class SourceAdmission(Admission):
         try:
             self._states.fit_span(max(in_use, span), first)
             ordered = self._fill(first, group, span, step_stats)
+            if span:
+                step_stats.add_seconds("encode", started)
+            nums_prefilled = self._prefill(first, ordered, step_stats)
         except Exception as error:
             self._fail(group, error)
             return
-        if span:
-            step_stats.add_seconds("encode", started)
-        for generation in ordered:
-            self._rows.add(generation, num_prefilled=0)
+        for generation, num_prefilled in zip(ordered, nums_prefilled, strict=True):
+            self._rows.add(generation, num_prefilled)
+
+    def _prefill(
+        self, first: int, generations: list[Generation], step_stats: StepStats
+    ) -> list[int]:
+        """Prefill the prompts of the rows from `first` on, where the graph can. Return the number
+        of prefilled tokens of each row. Equal prompts of a source are computed once.
+
+        Chunks lie on a fixed grid, so what is computed depends on the source and the prompt alone.
+        """
+        started, chunk = time.perf_counter(), self._config.prefill_chunk
+        rows: dict[tuple[Source, TokenIds], int] = {}  # by what they have read
+        nums_prefilled = [0] * len(generations)
+        for i, generation in enumerate(generations):
+            row, num_tokens = first + i, len(generation.prompt_ids) - 1
+            if not self._can_prefill(generation):
+                continue
+            nums_prefilled[i] = num_tokens
+            computed = rows.setdefault((generation.request.source, generation.prompt_ids), row)
+            if computed != row:
+                part = RowPart(slice(num_tokens), 0)
+                self._states.restore(row, part, self._states.views(computed, part))
+                continue
+            token_ids = np.array(generation.prompt_ids[:-1], np.int64)
+            for start in range(0, num_tokens, chunk):
+                ids = token_ids[start : start + chunk]
+                self._runner.prefill(row, start, ids, generation.num_source_tokens)
+            step_stats.num_prefilled_tokens += num_tokens
+        if any(nums_prefilled):
+            step_stats.add_seconds("prefill", started)
+        return nums_prefilled
+
+    def _can_prefill(self, generation: Generation) -> bool:
+        """Return whether a prompt is prefilled. A run for one token would gain nothing, and the
+        attention weights of a prompt are those of its steps.
+        """
+        return (
+            self._runner.can_prefill
+            and len(generation.prompt_ids) > 2
+            and not generation.returns_attention(AttentionKind.DECODER)
+        )
 
     def _fill(
         self, first: int, group: list[Generation], span: int, step_stats: StepStats

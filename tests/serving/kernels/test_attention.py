@@ -165,9 +165,10 @@ def test_lengths_beyond_the_capacity_are_an_error() -> None:
 
 def cross_attention(heads: int, kv_heads: int, size: int, is_int8: bool, cap: float = 0.0) -> bytes:
     memory: list[Any] = ["rows", kv_heads, "source", size]
-    query: list[Any] = ["rows", 1, heads * size]
+    query: list[Any] = ["rows", "tokens", heads * size]
     kind = INT8 if is_int8 else FLOAT
-    steps = [(name, FLOAT, query) for name in ("key_step", "value_step")] if is_int8 else []
+    step: list[Any] = ["rows", 1, heads * size]
+    steps = [(name, FLOAT, step) for name in ("key_step", "value_step")] if is_int8 else []
     inputs = [("query", FLOAT, query), ("keys", kind, memory), ("values", kind, memory)]
     kept = [(name, kind, memory) for name in ("next_keys", "next_values")] if is_int8 else []
     return model_of(
@@ -211,6 +212,21 @@ def test_cross_attention_is_that_of_the_operator(
     if is_int8:
         assert np.array_equal(own[1], feeds["keys"])
         assert np.array_equal(own[2], feeds["values"])
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads", "size"), HEADS)
+def test_several_tokens_of_a_row_attend_to_its_source_as_each_alone(
+    heads: int, kv_heads: int, size: int, is_int8: bool
+) -> None:
+    run = native(cross_attention(heads, kv_heads, size, is_int8), threads=2)
+    feeds = cross_inputs(heads, kv_heads, size, is_int8)
+    random, tokens = np.random.default_rng(1), 19  # more than the kernel takes at once
+    query = random.standard_normal((7, tokens, heads * size)).astype(np.float32)
+    together = run({**feeds, "query": query})[0]
+    for token in range(tokens):
+        alone = run({**feeds, "query": np.ascontiguousarray(query[:, token : token + 1])})[0]
+        assert np.array_equal(alone[:, 0], together[:, token])
 
 
 def source_weights(heads: int, kv_heads: int, size: int, is_int8: bool, cap: float = 0.0) -> bytes:

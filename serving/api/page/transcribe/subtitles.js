@@ -1,21 +1,25 @@
-// Writes segments, {start, end, text}, as files, and offers these.
+// Writes segments as files, and offers these.
 
 import { element } from "../common/elements.js";
 import { formatMessage } from "../common/messages.js";
+import { cuesOf } from "./cues.js";
 import { formatTimestamp } from "./times.js";
 
 const ESCAPED = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
 
 export const textOf = (segments) => segments.map(({ text }) => text.trim()).join("\n");
 
-const cue = ({ start, end }, separator) => `${formatTimestamp(start, separator)} --> ${formatTimestamp(end, separator)}`;
+const timesOf = ({ start, end }, separator) => `${formatTimestamp(start, separator)} --> ${formatTimestamp(end, separator)}`;
 
 const WRITERS = {
-  srt: (segments) => segments.map((segment, number) => `${number + 1}\n${cue(segment, ",")}\n${segment.text.trim()}\n`).join("\n"),
-  vtt: (segments) => ["WEBVTT\n", ...segments.map((segment) => `${cue(segment, ".")}\n${escaped(segment.text.trim())}\n`)].join("\n"),
+  srt: (segments) => cuesOf(segments).map((cue, number) => `${number + 1}\n${timesOf(cue, ",")}\n${withoutArrows(cue.text)}\n\n`).join(""),
+  vtt: (segments) => ["WEBVTT\n\n", ...cuesOf(segments).map((cue) => `${timesOf(cue, ".")}\n${escaped(withoutArrows(cue.text))}\n\n`)].join(""),
   txt: (segments) => `${textOf(segments)}\n`,
   json: (segments, facts) => `${JSON.stringify({ ...facts, segments }, dropPictures, 2)}\n`,
 };
+
+// A text must not be taken for a line of times.
+const withoutArrows = (text) => text.replaceAll("-->", "->");
 
 // Of a cue's text https://www.w3.org/TR/webvtt1/ reads these characters as markup.
 const escaped = (text) => text.replace(/[&<>]/g, (character) => ESCAPED[character]);

@@ -25,7 +25,7 @@ const PATHS = { transcribe: "v1/audio/transcriptions", translate: "v1/audio/tran
 let models = [];
 let file = null;
 let transcript = new Transcript();
-let pointed = null; // the word that is pointed at, or has the focus
+let pointed = null; // the word that somebody has pointed at since the recording was played
 let asking = null;
 let wasUnreachable = false;
 
@@ -35,7 +35,7 @@ export function beginTranscribing() {
   onDrop(panel, choose);
   beginRecording(choose);
   beginPlaying(showSpoken);
-  beginWords({ point: (word) => { pointed = word ?? null; showPicture(); }, play: playFrom });
+  beginWords({ point: (word) => { pointed = word; showPicture(); }, play: playFrom });
   beginSpectrogram(goTo);
   beginOnward();
   byId("transcriber").addEventListener("change", () => { offerOptions(); transcribe(); });
@@ -180,15 +180,16 @@ function summary(seconds) {
 }
 
 function showSpoken() {
+  pointed = null;
   lightUp(transcript.wordAt(position()));
   showPicture();
 }
 
-// Draws the window of the word that is pointed at; while the recording is played, of its place.
+// Draws the window of the word that was pointed at, or of the place in the recording.
 function showPicture() {
   if (!transcript.windows.length || byId("sound-picture").hidden) return;
   const seconds = position();
-  const word = (!isPlaying() && pointed) || transcript.wordAt(seconds);
+  const word = pointed ?? transcript.wordAt(seconds);
   const window = (word && transcript.windowOf(word)) ?? transcript.windowAt(seconds);
   const end = Math.min(window.start + window.seconds, transcript.facts.duration ?? (length() || Infinity));
   drawSpectrogram({ window, end, word, seconds });

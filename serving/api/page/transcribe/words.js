@@ -9,15 +9,14 @@ import { formatClock } from "./times.js";
 let words = []; // that are shown
 let spoken = -1; // the number of the word that is lit up
 
-// point: is called with the word that is pointed at or has the focus, or null. play: with the seconds
-// at which a word or a segment that is clicked begins.
+// point: is called with the word that is pointed at, or gets the focus. play: with the seconds at which
+// a word or a segment that is clicked begins.
 export function beginWords({ point, play }) {
   const box = byId("transcript");
-  const wordAt = (place) => words[place?.closest(".word")?.dataset.number];
-  const focused = () => (box.contains(document.activeElement) ? wordAt(document.activeElement) : null);
   withArrows(box, ".word");
-  for (const name of ["mouseover", "focusin"]) box.addEventListener(name, ({ target }) => point(wordAt(target) ?? focused()));
-  for (const name of ["mouseleave", "focusout"]) box.addEventListener(name, () => point(focused()));
+  for (const name of ["mouseover", "focusin"]) {
+    box.addEventListener(name, ({ target }) => { if (target.matches(".word")) point(words[target.dataset.number]); });
+  }
   box.addEventListener("click", ({ target }) => {
     const start = target.closest("[data-start]")?.dataset.start;
     if (start) play(Number(start));

@@ -38,7 +38,11 @@ FOLLOW_SHIFTS = """
 def chromium() -> Iterator[Chrome]:
     options = ChromeOptions()
     options.binary_location = BROWSER or ""
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--lang=en"):
+    for argument in (
+        *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--lang=en"),
+        "--use-fake-device-for-media-stream",  # a microphone that beeps
+        "--autoplay-policy=no-user-gesture-required",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options=options, service=ChromeService(DRIVER))

@@ -1,0 +1,243 @@
+"""Whisper (Radford et al. 2022) and distil-whisper (Gandhi et al. 2023).
+
+`generation_config.json` has the languages and what is suppressed; `preprocessor_config.json` how
+sound becomes spectrograms. In older folders `config.json` has the first.
+"""
+
+from typing import Any
+
+from export.readers.common.options import (
+    MOST_LAYERS,
+    MOST_POSITIONS,
+    WIDEST,
+    Options,
+    merge_options,
+    read_options,
+    unused_notes,
+)
+from export.readers.common.shapes import (
+    STACKS,
+    Shapes,
+    linear_shapes,
+    read_activation,
+    stack_names,
+    transformer_shapes,
+)
+from export.readers.common.transcript_tokens import (
+    MULTILINGUAL_WORDS,
+    list_languages,
+    read_transcript_tokens,
+)
+from export.readers.common.weights import ZEROS, Names, Table, TensorReference, read_weights
+from export.readers.hugging_face.config_keys import OF_PROCESSOR
+from export.readers.hugging_face.folder import UNTIED, Folder
+from export.readers.hugging_face.generation_settings import (
+    generation_defaults,
+    logits_processors,
+    refuse_unsupported,
+    stop_ids,
+)
+from export.readers.hugging_face.tokenizers import token_ids
+from models.architectures.whisper.config import WhisperConfig
+from models.checkpoint import Checkpoint
+from models.conventions import Conventions
+from models.safetensors import Array
+
+PROCESSOR_FILE, NEWER_PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
+WORDS, OUTPUT = "model.decoder.embed_tokens.weight", "proj_out.weight"
+TIMESTAMP_STEP = 0.02  # seconds
+# What transcripts begin with follows from each request.
+_SAID_BY_REQUESTS = ("forced_decoder_ids", "language", "task", "return_timestamps")
+_OF_OTHER_HEADS = ("classifier_proj_size", "use_weighted_layer_sum", "median_filter_width")
+
+
+def read_whisper(folder: Folder) -> Checkpoint:
+    """Raise CheckpointError with every problem."""
+    folder.check_head("ForConditionalGeneration")
+    options = folder.config
+    options.use(*_OF_OTHER_HEADS, "apply_spec_augment", "scale_embedding")  # read by nothing
+    for name in [name for name in options.values if name.startswith("mask_")]:
+        options.use(name)
+    vocab_size = options.integer("vocab_size")
+    stop = stop_ids(folder, vocab_size)
+    config: Any = folder.make_config(
+        merge_options(
+            _read_sizes(folder, vocab_size),
+            {"eos_id": stop[0] if stop else 0, "tied_embeddings": _is_tied(folder)},
+            _read_tokens(folder, vocab_size),
+            {"audio": _read_audio(folder) | _read_alignment_heads(folder)},
+        )
+    )
+    weights = read_weights(_list_shapes(config), _list_names(config), folder.tensors)
+    return folder.checkpoint(config, weights, _read_conventions(folder, config, stop))
+
+
+def _read_sizes(folder: Folder, vocab_size: int) -> dict[str, Any]:
+    options = folder.config
+    heads, ffn_dim = (
+        {stack: options.integer(f"{stack}_{name}") for stack in STACKS}
+        for name in ("attention_heads", "ffn_dim")
+    )
+    imported = {
+        name: sizes["encoder"]
+        for name, sizes in (("encoder_heads", heads), ("encoder_ffn_dim", ffn_dim))
+        if sizes["encoder"] != sizes["decoder"]
+    }
+    pads = options.ids("pad_token_id")
+    return {
+        "architecture": "whisper",
+        "vocab_size": vocab_size,
+        "pad_id": pads[0] if pads and 0 <= pads[0] < vocab_size else 0,
+        "d_model": options.integer("d_model", at_most=WIDEST),
+        "num_heads": heads["decoder"],
+        "ffn_dim": ffn_dim["decoder"],
+        "encoder_layers": options.integer("encoder_layers", at_most=MOST_LAYERS),
+        "decoder_layers": options.integer("decoder_layers", at_most=MOST_LAYERS),
+        "max_source_tokens": options.integer("max_source_positions", at_most=MOST_POSITIONS),
+        "max_target_tokens": options.integer("max_target_positions", at_most=MOST_POSITIONS),
+        "activation": read_activation(options, "activation_function", "gelu"),
+        "imported": imported,
+    }
+
+
+def _read_tokens(folder: Folder, vocab_size: int) -> dict[str, Any]:
+    """Return the options that name tokens. The codes of `generation_config.json` count more than
+    the names of tokens.
+    """
+    if folder.tokenizers is None:
+        return {}
+    options = folder.generation
+    by_token = options.section("lang_to_id")
+    is_multilingual = options.flag(
+        "is_multilingual", bool(by_token.values) or vocab_size >= MULTILINGUAL_WORDS
+    )
+    options.use("task_to_id", "prev_sot_token_id")  # the tokenizer has them
+    ids = token_ids(folder.tokenizers.source)
+    tokens = read_transcript_tokens(ids, folder.problems, is_multilingual=is_multilingual)
+    if not tokens:
+        return {}
+    audio = tokens["audio"]
+    for name, token_id in (
+        ("decoder_start_token_id", tokens["bos_id"]),
+        ("no_timestamps_token_id", audio["no_timestamps"]),
+    ):
+        for part in (folder.generation, folder.config):
+            if (written := part.integer(name, token_id)) != token_id:
+                part.refuse(name, f"is not {token_id}, as in the tokenizer ({written})")
+    languages = {token.strip("<|>"): by_token.integer(token) for token in by_token.values}
+    if is_multilingual and languages:
+        tokens |= {"audio": audio | {"languages": languages}, **list_languages([*languages])}
+    return tokens
+
+
+def _read_audio(folder: Folder) -> dict[str, Any]:
+    """Return how sound becomes spectrograms: all published models differ in the number of bands
+    alone.
+    """
+    num_mels = folder.config.integer("num_mel_bins", 80)
+    options = _open_processor(folder)
+    options.only("feature_extractor_type", "WhisperFeatureExtractor")
+    options.only("sampling_rate", 16000)
+    options.only("padding_value", 0.0)
+    options.only("dither", 0.0)
+    if options.integer("feature_size", num_mels) != num_mels:
+        options.refuse("feature_size", f"must be num_mel_bins {num_mels}")
+    hop, fft_size = options.integer("hop_length", 160), options.integer("n_fft", 400)
+    num_frames = options.integer("chunk_length", 30) * 16000 // max(hop, 1)
+    step = folder.generation.integer("max_initial_timestamp_index", 50)
+    folder.notes.extend(unused_notes(options, OF_PROCESSOR))
+    return {
+        "sampling_rate": 16000,
+        "num_mels": num_mels,
+        "num_frames": num_frames,
+        "hop": hop,
+        "fft_size": fft_size,
+        "max_initial_timestamp": step * TIMESTAMP_STEP,
+    }
+
+
+def _open_processor(folder: Folder) -> Options:
+    """Open either file; the newer one has a section."""
+    newer = folder.path / NEWER_PROCESSOR_FILE
+    if newer.is_file() and not (folder.path / PROCESSOR_FILE).is_file():
+        return read_options(newer, folder.problems).section("feature_extractor")
+    return read_options(folder.path / PROCESSOR_FILE, folder.problems)
+
+
+def _read_alignment_heads(folder: Folder) -> dict[str, list[int]]:
+    """Return the numbers of the heads, through all layers; theirs are pairs of layer and head."""
+    name, options = "alignment_heads", folder.generation
+    pairs, num_heads = options.get(name, []), folder.config.integer("decoder_attention_heads")
+    heads = [
+        layer * num_heads + head
+        for layer, head in (pair for pair in pairs if isinstance(pair, list) and len(pair) == 2)
+        if type(layer) is int and type(head) is int and 0 <= head < num_heads and layer >= 0
+    ]
+    if len(heads) < len(pairs):
+        options.refuse(name, "must be pairs of a layer and one of its heads")
+    return {name: sorted(heads)} if heads else {}
+
+
+def _is_tied(folder: Folder) -> bool:
+    """If an output table is stored with other numbers, it is used, as in transformers 5."""
+    is_tied, tensors = folder.config.flag("tie_word_embeddings", True), folder.tensors
+    tensors.prefix = "model."
+    if OUTPUT not in tensors:
+        return is_tied
+    differ = tensors.differ(WORDS, OUTPUT)
+    if is_tied and differ:
+        note = UNTIED.format(file=folder.config.file).replace("lm_head.weight", OUTPUT)
+        folder.notes.append(note)
+    return not differ
+
+
+def _list_shapes(config: WhisperConfig) -> Shapes:
+    dim, mels = config.d_model, config.audio.num_mels
+    shapes = transformer_shapes(config)
+    shapes.pop("source_embedding.weight", None)  # there are no words to read
+    return shapes | linear_shapes(
+        {"encoder.convolutions.0": (dim, 3 * mels), "encoder.convolutions.1": (dim, 3 * dim)},
+        bias=True,
+    )
+
+
+def _list_names(config: WhisperConfig) -> Table:
+    dim, mels = config.d_model, config.audio.num_mels
+    names: dict[Any, Any] = {**stack_names("model.")}
+    for stack in STACKS:
+        names[f"{stack}.positions"] = f"model.{stack}.embed_positions"
+    for attention in ("encoder.layers.*.self", "decoder.layers.*.self", "decoder.layers.*.cross"):
+        names[f"{attention}_attention.key.bias"] = ZEROS
+    for number, channels in enumerate((mels, dim)):
+        ours, theirs = f"encoder.convolutions.{number}", f"model.encoder.conv{number + 1}"
+        names[f"{ours}.weight"] = TensorReference(
+            f"{theirs}.weight", shape=(dim, channels, 3), change=join_frames
+        )
+        names[f"{ours}.bias"] = f"{theirs}.bias"
+    vocabulary: Names = {
+        "embedding.weight": TensorReference((WORDS, OUTPUT)),
+        "target_embedding.weight": WORDS,
+        "output.weight": OUTPUT,
+    }
+    return Table(names | vocabulary, prefix="model.")
+
+
+def join_frames(kernel: Array) -> Array:
+    """Return a convolution's weight [out, channels, frames] as that of a linear layer over frames
+    side by side, [out, frames * channels].
+    """
+    return kernel.transpose(0, 2, 1).reshape(len(kernel), -1)
+
+
+def _read_conventions(folder: Folder, config: WhisperConfig, stop: tuple[int, ...]) -> Conventions:
+    options = folder.defaults
+    for part in (folder.generation, folder.config):
+        part.use(*_SAID_BY_REQUESTS)
+    refuse_unsupported(options, except_for=_SAID_BY_REQUESTS)
+    options.use("max_length")
+    return Conventions(
+        prompt_prefix=(config.bos_id,),
+        stop=stop,
+        generation=generation_defaults(options),
+        logits_processors=logits_processors(options, config.vocab_size),
+    )
