@@ -224,6 +224,7 @@ def find_suppressed_tokens(
 def whisper_shapes(config: WhisperConfig) -> Shapes:
     """Return the shapes of all weights."""
     shapes = transformer_shapes(config)
+    shapes.pop("source_embedding.weight", None)  # there are no words to read
     for number, dim in enumerate((config.audio.num_mels, config.d_model)):
         name = f"encoder.convolutions.{number}"
         shapes[f"{name}.weight"] = (config.d_model, KERNEL_SIZE * dim)
