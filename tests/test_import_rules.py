@@ -163,6 +163,7 @@ FORMATS = [
     "hugging_face",
     "joeynmt",
     "marian",
+    "openai",
     "opennmt",
     "sockeye",
 ]

@@ -72,6 +72,11 @@ FORMATS = (
         frozenset({"context_length"}),
     ),
     CheckpointFormat(
+        "a file of whisper.cpp",
+        "export.readers.gguf.whisper_cpp:can_read",
+        "export.readers.gguf.whisper_cpp:read_checkpoint",
+    ),
+    CheckpointFormat(
         "a model of CTranslate2 or a package of Argos Translate",
         "export.readers.ctranslate2.reader:can_read",
         "export.readers.ctranslate2.reader:read_checkpoint",
@@ -93,7 +98,7 @@ FORMATS = (
         "export.readers.toolkits.sockeye:read_checkpoint",
     ),
     CheckpointFormat(
-        "a checkpoint of OpenNMT-py or fairseq",
+        "a checkpoint of OpenNMT-py, fairseq or openai/whisper",
         "export.readers.toolkits.torch_checkpoint:can_read",
         "export.readers.toolkits.torch_checkpoint:read_checkpoint",
     ),

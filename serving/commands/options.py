@@ -26,16 +26,16 @@ _BAR_DELAY_SECONDS = 2.0
 DEFAULT_TEMPERATURE = 0.8  # of generated text
 
 
-def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
+def model_option(*tasks: str, reads_pictures: bool = False, advice: str = "") -> "Decorator":
     """Add `--model`. Without it a command takes a bundle that does one of the tasks, and says
     which.
 
-    reads_pictures: whether its source is a picture.
+    reads_pictures: whether its source is a picture. advice: where a bundle is to be had.
     """
 
     def given_or_found(context: click.Context, option: click.Parameter, path: Path | None) -> Path:
         languages = context.params.get("source"), context.params.get("target")
-        return path or _found_bundle(tasks, languages, reads_pictures)
+        return path or find_bundle(tasks, languages, reads_pictures, advice)
 
     return click.option(
         "--model",
@@ -46,11 +46,34 @@ def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
     )
 
 
-def _found_bundle(
-    tasks: Sequence[str], languages: tuple[str | None, str | None], reads_pictures: bool
+def find_bundle(
+    tasks: Sequence[str],
+    languages: tuple[str | None, str | None],
+    reads_pictures: bool = False,
+    advice: str = "",
+    option: str = "--model",
 ) -> Path:
-    from serving.bundle.opening import open_manifest
+    """Return the bundle of `list_matching_bundles` that a server would choose, and say which.
+    Raises UsageError if there is none.
+    """
     from serving.bundle.preference import in_order
+
+    manifests = list_matching_bundles(tasks, languages, reads_pictures)
+    if not manifests:
+        message = f"there is none in {BUILD_FOLDER} that can do this"
+        raise click.UsageError(
+            "; ".join(filter(None, (f"give {option} BUNDLE: {message}", advice)))
+        )
+    folder = list(manifests)[in_order(list(manifests.values()))[0]]
+    click.echo(f"attendant: the model is {folder}", err=True)
+    return folder
+
+
+def list_matching_bundles(
+    tasks: Sequence[str], languages: tuple[str | None, str | None], reads_pictures: bool = False
+) -> dict[Path, "Manifest"]:
+    """Return the bundles that do one of the tasks. languages: source and target, None is any."""
+    from serving.bundle.opening import open_manifest
     from serving.errors import BundleError
 
     manifests = {}
@@ -60,12 +83,7 @@ def _found_bundle(
             fits = manifest.serves in tasks and (manifest.picture is not None) == reads_pictures
             if fits and _translates(manifest, *languages):
                 manifests[path] = manifest
-    if not manifests:
-        message = f"there is none in {BUILD_FOLDER} that can do this"
-        raise click.UsageError(f"give --model BUNDLE: {message}")
-    folder = list(manifests)[in_order(list(manifests.values()))[0]]
-    click.echo(f"attendant: the model is {folder}", err=True)
-    return folder
+    return manifests
 
 
 def _translates(manifest: "Manifest", source: str | None, target: str | None) -> bool:

@@ -62,7 +62,7 @@ def files_are_as_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: Path(value))
     monkeypatch.setattr(click.File, "convert", lambda self, value, param, ctx: Path(value))
     monkeypatch.setattr("loadtest.bench.compare.Path", PresentPath)
-    monkeypatch.setattr("serving.commands.options._found_bundle", lambda *_: Path("bundle"))
+    monkeypatch.setattr("serving.commands.options.find_bundle", lambda *_: Path("bundle"))
 
 
 def test_commands_stand_in_blocks_of_shell() -> None:

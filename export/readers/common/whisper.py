@@ -178,6 +178,23 @@ def make_speech_tokenizer(words: Sequence[str], special: Sequence[str]) -> bytes
     return bytes(tokenizer.to_str(), "utf-8")
 
 
+def byte_level_name(data: bytes) -> str:
+    """Return bytes in the alphabet of GPT-2's byte-level BPE."""
+    return data.decode("latin-1").translate(_BYTE_NAMES)
+
+
+def _name_bytes() -> dict[int, str]:
+    """Return the character for each byte: printable ones are their own, the others follow after
+    Latin-1 in the order of the bytes (openai/gpt-2, encoder.py, `bytes_to_unicode`).
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = sorted({*range(256)} - printable)
+    return {byte: chr(0x100 + number) for number, byte in enumerate(others)}
+
+
+_BYTE_NAMES = _name_bytes()
+
+
 def _find_merges(vocabulary: Mapping[str, int]) -> list[str]:
     """Return every pair of tokens that makes another one, in the order of the tokens made."""
     merges = []

@@ -1,9 +1,11 @@
-"""Checkpoints of torch.save: OpenNMT-py's and fairseq's, which what they hold tells apart."""
+"""Checkpoints of torch.save: those of OpenNMT-py, fairseq and openai/whisper, which what they hold
+tells apart.
+"""
 
 from pathlib import Path
 
 from export.readers.common.torch_files import is_torch_file, read_torch
-from export.readers.toolkits import fairseq, opennmt
+from export.readers.toolkits import fairseq, openai_whisper, opennmt
 from models.checkpoint import Checkpoint, CheckpointError
 
 TORCH_SUFFIXES = (".pt", ".pth")
@@ -21,6 +23,7 @@ def read_checkpoint(source: Path) -> Checkpoint:
         {"model": weights, "generator": weights, "vocab": words, "opt": options}      OpenNMT-py
         {"vocab": words, "opt": options}, and weights in safetensors beside it        OpenNMT-py
         {"model": weights, "args" or "cfg": options, ...}                             fairseq
+        {"dims": sizes, "model_state_dict": weights}                          openai/whisper
 
     The source is the file, or a folder that holds one such file. Raises CheckpointError with every
     problem.
@@ -35,8 +38,12 @@ def read_checkpoint(source: Path) -> Checkpoint:
         return opennmt.read_checkpoint(path, tree, source)
     if "model" in keys and keys & {"args", "cfg"}:
         return fairseq.read_checkpoint(path, tree, source)
+    if {"dims", "model_state_dict"} <= keys:
+        return openai_whisper.read_checkpoint(path, tree)
     contents = f"found {', '.join(sorted(keys)[:10])}" if keys else "found no names"
-    raise CheckpointError(path, [f"it is no checkpoint of OpenNMT-py or fairseq: {contents}"])
+    raise CheckpointError(
+        path, [f"it is no checkpoint of OpenNMT-py, fairseq or openai/whisper: {contents}"]
+    )
 
 
 def _find_torch_file(source: Path) -> Path | None:

@@ -48,10 +48,10 @@ class Graphs:
     grid: Grid = EXACT
     recording: RecordingGraph | None = None
     max_rows: int | None = None
-    can_prefill: bool = True
     select: Graph | None = None
     encode_attention: Callable[[], Graph] | None = None
     lent_threads: "LentThreads | None" = None
+    can_prefill: bool = True
 
 
 @dataclass

@@ -7,10 +7,8 @@ from typing import Any
 import ctranslate2
 import numpy as np
 import pytest
-import torch
 from ctranslate2.converters import TransformersConverter
 from tokenizers import Tokenizer
-from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
@@ -19,37 +17,26 @@ from models.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.requests.request import Audio
+from tests.export.readers.whispers import (
+    ENGLISH,
+    FRAMES,
+    MELS,
+    NO_TIMESTAMPS,
+    START,
+    TRANSCRIBE,
+    random_whisper,
+)
 from tests.tiny import speech_tokenizer
 
-MELS, FRAMES, STEPS = 20, 200, 12
-START, ENGLISH, TRANSCRIBE, NO_TIMESTAMPS = 257, 258, 261, 265
+STEPS = 12
 QUANTISATIONS = (None, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
 QUANTISATIONS += ("float16", "bfloat16", "float32")
 
 
 def save(folder: Path, *, has_times: bool = True) -> Path:
     """Save a random Whisper of transformers."""
-    torch.manual_seed(0)
     tokenizer = speech_tokenizer()
-    config = WhisperConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        num_mel_bins=MELS,
-        max_source_positions=FRAMES // 2,
-        max_target_positions=64,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        init_std=0.2,
-        pad_token_id=256,
-        bos_token_id=256,
-        eos_token_id=256,
-        decoder_start_token_id=START,
-    )
-    model = WhisperForConditionalGeneration(config).eval()
+    model = random_whisper()
     model.generation_config.suppress_tokens = [5, 9]
     model.generation_config.begin_suppress_tokens = [7, 256]
     model.save_pretrained(folder)

@@ -171,7 +171,7 @@ def test_weights_in_safetensors_beside_the_checkpoint(tmp_path: Path) -> None:
     model, path = saved(tmp_path, TRANSFORMER)
     tree = torch.load(path, weights_only=False)
     torch.save({name: tree[name] for name in ("vocab", "opt", "optim")}, path)
-    assert "it is no checkpoint of OpenNMT-py or fairseq" in problems_of(path)[0]
+    assert "it is no checkpoint of OpenNMT-py, fairseq or openai/whisper" in problems_of(path)[0]
     save_file(model.state_dict(), path.with_suffix(".safetensors"))
     _, bundle = exported(path, tmp_path / "bundle")
     reference = Stateless(model, BOS, EOS, keeps_eos=False)
