@@ -107,7 +107,7 @@ def test_the_encoder_is_that_of_transformers(imported: Imported) -> None:
 def test_texts_are_those_of_generate(imported: Imported, num_beams: int) -> None:
     ours, theirs = _our_texts(imported, num_beams), _their_texts(imported, num_beams)
     assert ours == theirs
-    assert len({tuple(row) for row in ours}) > 4
+    assert len({tuple(row) for row in ours}) > 3
 
 
 def _our_texts(imported: Imported, num_beams: int) -> list[list[int]]:
@@ -197,7 +197,8 @@ def test_older_folders_say_it_all_in_one_file(tmp_path: Path) -> None:
     change(tmp_path / "config.json", forced_decoder_ids=forced, max_length=40, **moved)
     actual = read_model(tmp_path)
     audio = expected.config.audio.model_copy(update={"alignment_heads": ()})
-    assert actual.config == expected.config.model_copy(update={"audio": audio})
+    expected_config = expected.config.model_copy(update={"audio": audio})
+    assert actual.config.model_dump() == expected_config.model_dump()
     assert (actual.conventions, actual.notes) == (expected.conventions, ())
     assert Tokenizer.from_str(actual.tokenizer).token_to_id("<|0.02|>") == FIRST_TIMESTAMP + 1
 
@@ -266,3 +267,11 @@ def test_a_tokenizer_without_the_tokens_of_transcripts_is_refused(tmp_path: Path
     tokenizer["added_tokens"] = [t for t in tokenizer["added_tokens"] if t["content"] not in names]
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert "the vocabulary has no token <|transcribe|>" in problems_of(tmp_path)
+
+
+def test_hebrew_has_the_code_of_requests(tmp_path: Path) -> None:
+    save("multilingual", tmp_path)
+    change(tmp_path / "generation_config.json", lang_to_id=None)
+    tokenizer = (tmp_path / "tokenizer.json").read_text().replace("<|fr|>", "<|iw|>")
+    (tmp_path / "tokenizer.json").write_text(tokenizer)
+    assert read_model(tmp_path).config.audio.languages == {"en": ENGLISH, "he": FRENCH}

@@ -90,7 +90,9 @@ def _draw(name: str, parameter: torch.nn.Parameter) -> None:
     size = 4.0 if "encoder_attn" in name else 1.0
     size = 0.3 if parameter.dim() == 1 else size * parameter[0].numel() ** -0.5
     if "embed_tokens" in name:
-        size = 0.2
+        size = 0.1  # else a token makes itself the next one
+    if "decoder.embed_positions" in name:
+        size = 1.0
     torch.nn.init.normal_(parameter, mean=float(is_scale), std=size)
 
 
