@@ -37,6 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "loadtest": (),
     "loadtest.bench": (
+        "serving.audio",  # recordings are decoded as the service does
         "serving.bundle",
         "serving.commands.options",  # options of decoding, by the same names
         "serving.deployments.process_tree",  # the memory of a server's processes
