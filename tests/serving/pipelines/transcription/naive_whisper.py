@@ -149,7 +149,7 @@ def transcribe_by_loops(
     whisper: NaiveWhisper, samples: np.ndarray, forced: Sequence[int]
 ) -> list[dict[str, Any]]:
     """The published `transcribe` at temperature 0 and without thresholds: its segments."""
-    audio = whisper.audio
+    audio, tokenizer = whisper.audio, speech_tokenizer()
     num_frames = len(samples) // audio.hop
     seek, previous, segments = 0, [], []
     while seek < num_frames:
@@ -185,8 +185,8 @@ def transcribe_by_loops(
             current.append({"start": offset, "end": end, "tokens": tokens, "first": 0})
             seek += size
         for segment in current:
-            has_text = any(token < whisper.eos for token in segment["tokens"])
-            if segment["start"] != segment["end"] and has_text:
+            text = tokenizer.decode([token for token in segment["tokens"] if token < whisper.eos])
+            if segment["start"] != segment["end"] and text.strip():
                 segments.append(segment | {"window": window})
                 previous += segment["tokens"]
     return segments
