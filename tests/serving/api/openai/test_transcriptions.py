@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -412,12 +411,3 @@ async def test_a_full_disk_is_told(hearing: World, monkeypatch: pytest.MonkeyPat
 
     assert response.status_code == 503
     assert "cannot use its state" in response.json()["error"]["message"]
-
-
-def test_arrows_and_line_breaks_of_a_text_do_not_end_a_cue() -> None:
-    from serving.pipelines.transcription.job import Segment
-    from serving.pipelines.transcription.subtitles import write_srt, write_vtt
-
-    segment = Segment(0, 3599.9996, 3661.5, " a --> b\n\nc", (), 0.0, 0.0, 0.0, 1.0, 0.0)
-    assert write_srt([segment]) == "1\n01:00:00,000 --> 01:01:01,500\na -> b c\n\n"
-    assert not re.search("\n\nc", write_vtt([segment]))
