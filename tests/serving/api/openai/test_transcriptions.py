@@ -144,7 +144,8 @@ async def test_times_are_those_of_words_or_segments(
     assert {"words", "segments"} & whole.keys() == expected
     assert scribe.jobs[0].returns_words == ("words" in expected)
     if "words" in expected:
-        assert whole["words"][1] == {"word": "one", "start": 1.25, "end": 1.75}
+        times = {"word": "one", "start": 1.25, "end": 1.75}
+        assert whole["words"][1] == {**times, "probability": 0.9}
 
 
 async def test_words_have_their_attention_and_windows_their_spectrogram(hearing: World) -> None:
