@@ -309,3 +309,23 @@ async def test_without_a_model_it_says_how_one_is_had(driver: Chrome, tokenizer:
             page.until(lambda: "attendant pull whisper-base" in page.at("transcribe-missing").text)
             assert not page.at("record").is_displayed()
             driver.get("about:blank")
+
+
+@pytest.mark.full
+def test_the_real_server_transcribes(driver: Chrome, server_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "speech.wav"
+    path.write_bytes(wave_file(3.0))
+    page = Page(driver)
+    page.open(server_url)
+    page.tab("transcribe")
+    page.until(lambda: page.at("transcriber").text)
+    page.choose("speech", "en")
+    transcribe(page, path)
+
+    assert page.at("transcribe-error").text == ""
+    words = page.all("#transcript .word")
+    assert words and page.at("transcribe-status").text.startswith("0:03 transcribed in ")
+    page.run("arguments[0].focus()", words[0])
+    assert page.at("word-status").text.startswith(f"“{words[0].text}”, 0.")
+    assert np.ptp(page.run(BLUE)) > 0
+    driver.get("about:blank")
