@@ -58,7 +58,11 @@ def client(url: str) -> Iterator[openai.OpenAI]:
 
 
 def transcribe(client: openai.OpenAI, **options: Any) -> Any:
-    arguments = {"model": MODEL, "file": ("speech.wav", RECORDING), "temperature": 0.2}
+    arguments: dict[str, Any] = {
+        "model": MODEL,
+        "file": ("speech.wav", RECORDING),
+        "temperature": 0.2,
+    }
     return client.audio.transcriptions.create(**arguments | options)
 
 
