@@ -146,7 +146,7 @@ async def test_what_a_word_attends_to_is_drawn_over_the_spectrogram(
     assert np.corrcoef(by_second, expected)[0, 1] > 0.98
 
     page.run("arguments[0].focus()", words[31])
-    assert canvas.get_attribute("aria-label").startswith("Spectrogram from 0:30 to 0:32")
+    assert str(canvas.get_attribute("aria-label")).startswith("Spectrogram from 0:30 to 0:32")
 
     ActionChains(page.driver).move_to_element(canvas).click().perform()  # plays nothing
     page.until(lambda: 30.5 < page.run(PLAYED)[1] < 31.5)
