@@ -234,3 +234,21 @@ def test_a_window_that_cannot_be_read_fails_alone(bundle: Bundle) -> None:
     assert not isinstance(stories["wrong"].final, FinishedEvent)
     alone = run_alone(engine, requests[1])
     assert comparable_story(stories["right"]) == comparable_story(alone)
+
+
+def test_eight_windows_are_cached_however_large_they_are(bundle: Bundle) -> None:
+    """A window whose text is not good enough is decoded again without another encoder run."""
+    audios = windows(bundle, 8)
+    for num_bytes, expected in ((1, 8), (0, 0)):
+        engine = new_engine(bundle, encoder_cache_bytes=num_bytes)
+        run_all(engine, [request_for(bundle, f"{i}", audio) for i, audio in enumerate(audios)])
+        again = [
+            request_for(bundle, f"{i} drawn", audio, sampling=DRAWN)
+            for i, audio in enumerate(audios)
+        ]
+        engine.submit(*again)
+        num_hits = 0
+        while engine.has_work:
+            engine.step()
+            num_hits += engine.step_stats.num_encoder_hits
+        assert num_hits == expected

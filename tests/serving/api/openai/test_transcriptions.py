@@ -23,6 +23,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.transcribers import AUDIO, RATE, FakeTranscriber, wave_file
 from tests.serving.api.world import World
+from tests.serving.audio.recordings import tone, write_recording
 
 PATH = "/v1/audio/transcriptions"
 TRANSLATIONS = "/v1/audio/translations"
@@ -144,7 +145,8 @@ async def test_times_are_those_of_words_or_segments(
     assert {"words", "segments"} & whole.keys() == expected
     assert scribe.jobs[0].returns_words == ("words" in expected)
     if "words" in expected:
-        assert whole["words"][1] == {"word": "one", "start": 1.25, "end": 1.75}
+        times = {"word": "one", "start": 1.25, "end": 1.75}
+        assert whole["words"][1] == {**times, "probability": 0.9}
 
 
 async def test_words_have_their_attention_and_windows_their_spectrogram(hearing: World) -> None:
@@ -328,6 +330,19 @@ async def test_files_without_sound_are_refused(
     assert (response.status_code, error["param"]) == (400, "file"), response.text
     assert reason in error["reason"] and "Traceback" not in error["message"]
     assert scribe.jobs == []
+
+
+async def test_the_log_has_no_name_of_a_file(
+    hearing: World, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    whole = write_recording(tmp_path / "whole.flac", "flac", tone(9.0), RATE).read_bytes()
+    answer = await ask(hearing, file=whole[: len(whole) // 2], name="my diagnosis.flac")
+    refused = await ask(hearing, file=b"no sound", name="my diagnosis.wav")
+
+    assert answer.status_code == 200
+    assert "recording.flac ends early" in caplog.text
+    assert "diagnosis" not in caplog.text
+    assert 'got "my diagnosis.wav"' in refused.json()["error"]["message"]
 
 
 async def test_a_form_without_a_file_and_other_bodies_are_refused(hearing: World) -> None:

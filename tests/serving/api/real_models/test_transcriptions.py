@@ -24,7 +24,7 @@ from tests.serving.audio.recordings import tone, wav_bytes
 from tests.tiny import SOUND_READER, tiny_bundle
 
 MODEL = SOUND_READER
-SECONDS = 3.0  # windows have 2 s
+SECONDS = 2.5  # windows have 2 s
 
 
 def chirps(seconds: float) -> Samples:
@@ -58,7 +58,11 @@ def client(url: str) -> Iterator[openai.OpenAI]:
 
 
 def transcribe(client: openai.OpenAI, **options: Any) -> Any:
-    arguments = {"model": MODEL, "file": ("speech.wav", RECORDING), "temperature": 0.2}
+    arguments: dict[str, Any] = {
+        "model": MODEL,
+        "file": ("speech.wav", RECORDING),
+        "temperature": 0.2,
+    }
     return client.audio.transcriptions.create(**arguments | options)
 
 
@@ -69,7 +73,7 @@ def test_all_formats_tell_the_same(client: openai.OpenAI) -> None:
     srt, vtt = (transcribe(client, response_format=name) for name in ("srt", "vtt"))
 
     assert plain.text == verbose.text == text.removesuffix("\n")
-    assert (plain.usage.type, plain.usage.seconds) == ("duration", SECONDS)
+    assert (plain.usage.type, plain.usage.seconds) == ("duration", 3)
     assert verbose.duration == SECONDS and verbose.language in ("english", "french")
     assert verbose.text == "".join(segment.text for segment in verbose.segments).strip()
     assert [segment.id for segment in verbose.segments] == [*range(len(verbose.segments))]
@@ -143,8 +147,8 @@ def test_equal_requests_at_once_have_equal_bytes(
         return answer.text
 
     alone = ask(0)
-    with ThreadPoolExecutor(6) as pool:
-        answers = {*pool.map(ask, range(6))}
+    with ThreadPoolExecutor(3) as pool:
+        answers = {*pool.map(ask, range(3))}
     assert answers == {alone}
 
 

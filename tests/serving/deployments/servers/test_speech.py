@@ -32,9 +32,12 @@ def test_openais_client(server_url: str) -> None:
         plain = client.audio.transcriptions.create(
             model="whisper", file=("speech.wav", SHORT), temperature=0.2
         )
-        *deltas, done = client.audio.transcriptions.create(
-            model="whisper", file=("speech.wav", SHORT), temperature=0.2, stream=True
-        )
+        events: list[Any] = [
+            *client.audio.transcriptions.create(
+                model="whisper", file=("speech.wav", SHORT), temperature=0.2, stream=True
+            )
+        ]
+    *deltas, done = events
     assert plain.text == done.text
     assert "".join(event.delta for event in deltas) == done.text
 
