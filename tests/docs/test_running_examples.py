@@ -40,7 +40,7 @@ NOT_RUN = {
     r"argos": "needs packages of Argos Translate, and a server of them",
     r"localhost:5000": "the same",
     r"venv attendant$|--find-links dist": "needs a wheel: tests/deploy/test_wheel.py",
-    r"bench-compare|bench\.peers|race/": "needs other engines",
+    r"bench-compare|bench-transcribe|bench\.peers|race/": "needs other engines",
     r"--find-capacity": "measures for minutes",
     r"^lm_eval|^guidellm": "needs other programs",
     r"postgres|/etc/|^apt-get|^systemctl|^pg_ctlcluster|--host 0\.0\.0\.0|://(?:one|front):": (
