@@ -139,9 +139,10 @@ def export(
 
     SOURCE is a checkpoint folder of `attendant train`, a folder of Hugging Face (config.json,
     safetensors, tokenizer), a GGUF file, or a file of whisper.cpp. It may also be a folder of
-    Marian or Bergamot (model.npz or *.intgemm.alphas.bin, vocabularies, shortlist), a model of
-    CTranslate2 (model.bin), as faster-whisper has them, a package of Argos Translate (.argosmodel),
-    or a checkpoint of OpenNMT-py, fairseq or openai/whisper. Nothing in it is executed.
+    Marian or Bergamot (model.npz or *.intgemm.alphas.bin, vocabularies, shortlist), or a model of
+    CTranslate2 (model.bin), as faster-whisper has them. Packages of Argos Translate (.argosmodel)
+    and checkpoints of OpenNMT-py, fairseq and openai/whisper are read, too. Nothing in it is
+    executed.
 
     The bundle appears whole or not at all. Its model card says how far it is from the torch model.
 

@@ -72,7 +72,10 @@ _SECTIONS = {
     ),
     "Get models": ("list", "pull", "export", "import-argos", "train", "tune"),
     "Run a server": ("doctor", "keys", "models", "memory", "state", "deploy"),
-    "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
+    "Measure": (
+        *("evaluate", "bench", "bench-compare", "bench-transcribe", "cost"),
+        *("loadtest", "loadtest-report"),
+    ),
 }
 
 

@@ -63,9 +63,11 @@ def request_url(address: str) -> str:
 def served_models() -> Iterator[str]:
     """The three shipped models in the group that answers, tiny random ones in another."""
     # pytest's first process imports these only where a test needs the server.
+    from serving.bundle.manifest import Precision
     from tests.encoders import encoder_bundle
     from tests.served import int8_bundle, served
     from tests.serving.imported import captioning_bundle, chatting_bundle, many_languages_bundle
+    from tests.tiny import SOUND_READER, tiny_bundle
 
     with TemporaryDirectory(prefix="attendant-server-") as name:
         folder = Path(name)
@@ -80,6 +82,7 @@ def served_models() -> Iterator[str]:
             int8_bundle("far-german", "transformer", folder, seed=1, **FRENCH_GERMAN),
             encoder_bundle("embedder", folder),
             captioning_bundle(folder / "pictures"),
+            tiny_bundle(SOUND_READER, folder / "speech", Precision.INT8),
         ]
         patient = {"max_wait_seconds": 600.0}  # however busy the machine is, nothing is refused
         roomy = {**patient, "max_waiting": 10_000, "limits": {"max_segments": 10_000}}

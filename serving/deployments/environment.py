@@ -14,6 +14,7 @@ CONTROLLER_CALLBACK = "serving.deployments.ray_processes:prepare_controller"
 CHANGES_LOCK = "ATTENDANT_CHANGES_LOCK"
 MAX_CONNECTIONS = 4096
 OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
+MAX_MESSAGE_BYTES = 2**31 - 1  # between replicas: gRPC has no larger limit
 _MIN_CONNECTIONS = 100
 _LEAST_PORT, _MOST_PORT, _MAX_TRIES = 20_000, 32_000, 100
 _FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
@@ -84,6 +85,8 @@ def _defaults(folder: Path) -> dict[str, str]:
         # Ray's default is a file in the home folder that everyone may read.
         "RAY_AUTH_TOKEN_PATH": str(write_token(folder)),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # Samples are sent to the group of a model: an hour has 115 MB, and Ray's default is 4 MiB.
+        "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(MAX_MESSAGE_BYTES),
         "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH": CONTROLLER_CALLBACK,
         "RAY_preload_python_modules": "serving.deployments.worker_imports",
         "RAY_idle_worker_killing_time_threshold_ms": "60000",

@@ -28,7 +28,7 @@ class EngineConfig:
     prefill_chunk: prompt tokens in one run of the step graph. Compared with 64, 16 took a quarter
         more time, 128 and more took 4 % less. Only whole chunks of a prompt are cached.
     prefix_cache_bytes, encoder_cache_bytes: maximum size of the cached states of prompts and of
-        sources; 0 turns the cache off.
+        sources; 0 turns the cache off. Of sound at least eight windows are cached.
     device_share: fraction of the device's memory for this engine. The number of slots is reduced to
         what fits. Not used on the CPU.
     """

@@ -57,7 +57,10 @@ NEEDS_AVX512 = "avx2 fma f16c avx512f avx512bw avx512vl avx512dq avx512_vnni"
 # The widest first, as cpu.cpp tries them.
 INSTRUCTION_SETS = {
     "amx": InstructionSet(
-        "x86_64", "kAmx", f"{AVX512} -mamx-tile -mamx-int8", f"{NEEDS_AVX512} amx_tile amx_int8"
+        "x86_64",
+        "kAmx",
+        f"{AVX512} -mamx-tile -mamx-int8 -mamx-bf16",
+        f"{NEEDS_AVX512} amx_tile amx_int8 amx_bf16",
     ),
     "avx512_vnni": InstructionSet("x86_64", "kAvx512Vnni", AVX512, NEEDS_AVX512),
     "avx_vnni": InstructionSet("x86_64", "kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma f16c avx_vnni"),

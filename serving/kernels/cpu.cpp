@@ -65,7 +65,8 @@ bool is_supported(const Kernels& kernels) {
                           bit(extended.ebx, 31) && bit(extended.ecx, 11);                      // VL, VNNI
   if (is("avx512_vnni")) return has_avx512;
   constexpr unsigned kAmxState = 0x60000;
-  const bool has_amx = (saved & kAmxState) == kAmxState && bit(extended.edx, 24) && bit(extended.edx, 25);
+  const bool has_amx = (saved & kAmxState) == kAmxState && bit(extended.edx, 22) &&  // BF16
+                       bit(extended.edx, 24) && bit(extended.edx, 25);                       // TILE, INT8
   return has_avx512 && has_amx && may_use_amx();
 }
 

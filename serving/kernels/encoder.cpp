@@ -38,6 +38,9 @@ struct PackedRows {
   std::vector<int64_t> starts;
 };
 
+// The length from which on keys and values are packed for products of matrices.
+constexpr int64_t kLeastLong = 128;
+
 constexpr float kMasked = -1e29f;  // added to a score, it leaves a weight of 0
 
 // Leave out keys at both ends that the bias masks: most, if the query attends to a window.
@@ -67,6 +70,10 @@ void EncoderAttention::compute(const Context& context) const {
   };
   std::vector<Task> tasks;
   for (int64_t row = 0; row < in.rows; row++) {
+    if (!bias && options.cap == 0 && in.lengths[row] >= kLeastLong) {
+      attend_in_long_row(context, qkv + in.starts[row] * in.width, in.lengths[row], head_dim, output + in.starts[row] * dim);
+      continue;
+    }
     const int64_t queries = group * in.lengths[row];
     for (int64_t i = 0; i < kv_heads; i++) {
       for (int64_t first = 0; first < queries; first += kMostQueries) {
@@ -105,6 +112,26 @@ void EncoderAttention::compute(const Context& context) const {
     attention.queries = queries, attention.number = int(number);
     attention.scale = options.scale, attention.cap = options.cap;
     kernels.attention.attend(attention, int(head_dim));
+  });
+}
+
+void EncoderAttention::attend_in_long_row(const Context& context, const float* qkv, int64_t length, int64_t head_dim,
+                                          float* output) const {
+  constexpr int64_t kQueriesOfTask = 96;
+  const int64_t heads = options.heads, kv_heads = options.kv_heads, dim = heads * head_dim, width = dim + 2 * kv_heads * head_dim;
+  const LongAttentionKernels& attention = kernels.long_attention;
+  const int64_t bytes_of_head = (attention.packed_bytes(int(length), int(head_dim)) + 63) / 64 * 64;
+  uint8_t* const packed = scratch(bytes_of_head * kv_heads);
+  context.parallel(size_t(kv_heads), [&](size_t kv_head) {
+    const float* const keys = qkv + dim + int64_t(kv_head) * head_dim;
+    attention.pack(keys, keys + kv_heads * head_dim, width, int(length), int(head_dim), packed + bytes_of_head * kv_head);
+  });
+  const int64_t parts = (length + kQueriesOfTask - 1) / kQueriesOfTask;
+  context.parallel(size_t(heads * parts), [&](size_t task) {
+    const int64_t head = int64_t(task) / parts, first = int64_t(task) % parts * kQueriesOfTask;
+    attention.attend({qkv + first * width + head * head_dim, output + first * dim + head * head_dim, width, dim,
+                      int(std::min(kQueriesOfTask, length - first)), int(length), int(head_dim), options.scale,
+                      packed + bytes_of_head * (head / (heads / kv_heads))});
   });
 }
 

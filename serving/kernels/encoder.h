@@ -13,6 +13,9 @@ class EncoderAttention {
   void compute(const Context& context) const;
 
  private:
+  // Attend with all tokens of a row, qkv [length, (heads + 2 kv_heads) * head_dim], in products of matrices.
+  void attend_in_long_row(const Context& context, const float* qkv, int64_t length, int64_t head_dim, float* output) const;
+
   const Kernels& kernels = *kernels_of_processor();
   AttentionOptions options;
 };

@@ -6,6 +6,7 @@
 #include "attention_kernels.h"
 #include "block_kernels.h"
 #include "choice_kernels.h"
+#include "long_attention_kernels.h"
 #include "recurrent_kernels.h"
 #include "vectors.h"
 
@@ -137,15 +138,6 @@ constexpr int kMostRows = 4;  // at once; six need more registers and are slower
 constexpr int kAmxRows = 16, kAmxBytes = 64, kFewRows = 3;
 constexpr int kRowsMultiple = kAmxRows, kInputsMultiple = kAmxBytes;
 
-void configure_amx() {
-  AmxConfiguration configuration;
-  for (int i = 0; i < 8; i++) {
-    configuration.bytes[i] = kAmxBytes;
-    configuration.rows[i] = kAmxRows;
-  }
-  _tile_loadconfig(&configuration);
-}
-
 void multiply_with_amx(const PackedLinear& layer, int tile, int rows, const uint8_t* quantised, const float* absmaxes,
                     float* out) {
   const int8_t* weights = layer.weights + size_t(tile) * layer.padded_inputs * kTile;
@@ -241,6 +233,6 @@ constexpr AttentionKernels<Element> kAttention{attend<Element>, attend_to_blocks
 extern const Kernels KERNELS{
     KERNELS_NAME,      kSignedValues,    kTile,              kInputsMultiple, kRowsMultiple,    kValueBytes,
     quantise,          multiply,         quantise_blocks,    multiply_blocks, quantise_channels, kAttention<float>,
-    kAttention<Half>,  kAttention<int8_t>, round_to_halves,  rotate,          choose,           gru_cell,
+    kAttention<Half>,  kAttention<int8_t>, {packed_bytes, pack_head, attend_long}, round_to_halves,  rotate,          choose,           gru_cell,
     gru_reset,         gru_update,       lstm_cell,          ssru_cell,       attend_to_states,
 };

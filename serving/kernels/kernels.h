@@ -110,6 +110,25 @@ struct AttentionKernels {
   void (*write_weights)(const AttentionHead<Element>&, int head_dim, float* scores);
 };
 
+// Queries of a head over the packed keys and values of a long row; see long_attention_kernels.h.
+struct LongAttention {
+  const float* queries;  // [number, head_dim]
+  float* out;            // [number, head_dim]
+  int64_t query_stride, out_stride;  // numbers from one row to the next one
+  int number, length, head_dim;
+  float scale;
+  const uint8_t* packed;
+};
+
+struct LongAttentionKernels {
+  int64_t (*packed_bytes)(int length, int head_dim);
+
+  // Pack keys and values [length, head_dim] into memory that is aligned to 64 bytes. stride: numbers from one vector to
+  // the next one.
+  void (*pack)(const float* keys, const float* values, int64_t stride, int length, int head_dim, uint8_t* packed);
+  void (*attend)(const LongAttention&);
+};
+
 // One query of a recurrent decoder over the encoder's states: keys [length, key_dim] and values
 // [length, value_dim]. Scores are score_weight . tanh(query + key), or without it query . key.
 struct StatesAttention {
@@ -151,6 +170,7 @@ struct Kernels {
   AttentionKernels<float> attention;
   AttentionKernels<Half> fp16_attention;
   AttentionKernels<int8_t> int8_attention;
+  LongAttentionKernels long_attention;
 
   // Round numbers to fp16.
   void (*round_to_halves)(const float* numbers, int64_t count, Half* halves);

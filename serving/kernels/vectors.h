@@ -139,6 +139,16 @@ struct alignas(64) AmxConfiguration {
   uint16_t bytes[16] = {};
   uint8_t rows[16] = {};
 };
+
+// Make all eight tile registers 16 rows of 64 bytes.
+INLINE void configure_amx() {
+  AmxConfiguration configuration;
+  for (int i = 0; i < 8; i++) {
+    configuration.bytes[i] = 64;
+    configuration.rows[i] = 16;
+  }
+  _tile_loadconfig(&configuration);
+}
 #endif
 
 #else  // AVX2, with or without VNNI

@@ -12,15 +12,18 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from serving.bundle.manifest import Precision
 from serving.glossaries.entries import GlossaryPair
 from serving.glossaries.store import GlossaryStore
 from serving.storage.opening import open_state
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
+from tests.cache import export_cached
 from tests.docs.examples import all_examples
 from tests.docs.pages import ROOT
 from tests.encoders import encoder_bundle
 from tests.loadtest import recordings
 from tests.served import int8_bundle
+from tests.serving.audio.recordings import tone, write_recording
 from tests.serving.documents.packages.test_office import make_docx
 from tests.serving.imported import (
     CHAT_TEMPLATE,
@@ -28,7 +31,7 @@ from tests.serving.imported import (
     chatting_bundle,
     many_languages_bundle,
 )
-from tests.tiny import tiny_checkpoint
+from tests.tiny import SOUND_READER, tiny_checkpoint
 
 SHIPPED = ("transformer-en-fr", "bahdanau-en-fr", "llama-en")
 PULLED = "bergamot-en-pt"
@@ -47,6 +50,13 @@ TEXTS = {
     "news.fr.gz": "Un chien court.\nUn chat dort.\n",
     # Beside the bundles of a `make serve` that could not fetch one.
     f"build/bundles/{PULLED}-int8.log": "no route to host\n",
+}
+RECORDINGS = {  # with their codecs
+    "speech.wav": "pcm_s16le",
+    "talk.mp3": "libmp3lame",
+    "talk.mp4": "aac",
+    "one.m4a": "aac",
+    "two.ogg": "libopus",
 }
 CORPORA = {  # with how many pairs
     "pairs.tsv.gz": 200,
@@ -91,6 +101,8 @@ def write_surroundings(folder: Path) -> None:
     for name in ("dog.jpg", "snow.png"):
         pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
         Image.fromarray(pixels).save(folder / name)
+    for name, codec in RECORDINGS.items():
+        write_recording(folder / name, codec, tone(1.5), 16_000)
     for seed, name in enumerate(("run.jsonl", "before.jsonl", "after.jsonl")):
         recordings.written(recordings.simulated(10, 5, seed), folder / name)
 
@@ -151,6 +163,12 @@ def _captioner(folder: Path) -> Path:
     return folder
 
 
+def _transcriber(folder: Path) -> Path:
+    checkpoint = tiny_checkpoint(SOUND_READER, folder / "checkpoint")
+    export_cached(checkpoint, folder / "bundle", Precision.INT8, "whisper-base")
+    return folder / "bundle"
+
+
 def _adapter(folder: Path) -> Path:
     from tests.export.readers.hugging_face import test_adapters
     from tests.export.readers.hugging_face.language_models import random_model
@@ -180,6 +198,7 @@ STAND_INS: Mapping[str, Callable[[Path], Path]] = {
     "nllb-200": many_languages_bundle,
     "build/bundles/captions": captioning_bundle,
     "build/bundles/vit-gpt2": captioning_bundle,
+    "build/bundles/whisper-base": _transcriber,
     "build/bundles/minilm": _encoder("embedder"),
     "build/bundles/all-minilm": _encoder("embedder"),
     "build/bundles/e5": _encoder("embedder"),

@@ -40,7 +40,7 @@ NOT_RUN = {
     r"argos": "needs packages of Argos Translate, and a server of them",
     r"localhost:5000": "the same",
     r"venv attendant$|--find-links dist": "needs a wheel: tests/deploy/test_wheel.py",
-    r"bench-compare|bench\.peers|race/": "needs other engines",
+    r"bench-compare|bench-transcribe|bench\.peers|race/": "needs other engines",
     r"--find-capacity": "measures for minutes",
     r"^lm_eval|^guidellm": "needs other programs",
     r"postgres|/etc/|^apt-get|^systemctl|^pg_ctlcluster|--host 0\.0\.0\.0|://(?:one|front):": (
@@ -56,6 +56,8 @@ SHORTER = {
 }
 SECONDS = {"loadtest": {"duration": 1.0, "warm_up": 0.0}}
 ADDRESSES = ("localhost:8000", "127.0.0.1:8000")
+# Models that are served beside those of `make serve`.
+SERVED = "smollm2-135m-instruct build/bundles/minilm build/bundles/whisper-base"
 LAST_MEMORY = ' "$(attendant memory list | tail -n 1 | cut -f 1)"'
 
 
@@ -183,7 +185,7 @@ def serving(*arguments: str | Path) -> Iterator[tuple[str, str]]:
 def server(template: Path, made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server of all that lies in `build/bundles`, and of models that are asked."""
     folder = tmp_path_factory.mktemp("served")
-    copied(template, folder, "smollm2-135m-instruct build/bundles/minilm", made)
+    copied(template, folder, SERVED, made)
     bundles = (folder / "clone/build/bundles").iterdir()
     with serving(*bundles, folder / "clone/smollm2-135m-instruct") as (url, _):
         yield url
@@ -205,6 +207,22 @@ def test_it_runs_beside_a_server(
     defaults = {"memory": {command: {"url": server} for command in commands}}
     clone = copied(template, tmp_path, example.text, made)
     run(example, clone, programs, addresses | changes, defaults)
+
+
+@pytest.mark.servers
+def test_python_of_the_page_about_speech_runs(
+    template: Path, server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(template)
+    [example] = [
+        example
+        for example in all_examples()
+        if example.language == "python" and example.origin.startswith("docs/speech.md")
+    ]
+    exec(example.text.replace("http://localhost:8000", server), {})
+
+    language, *_ = capsys.readouterr().out.split()
+    assert language in ("english", "french")
 
 
 @pytest.mark.servers

@@ -29,6 +29,7 @@ FIRST_TIME = "<|0.00|>"
 TIME_STEP = 0.02  # seconds
 LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 TIME = re.compile(r"<\|\d+\.\d\d\|>")
+NEWER_CODES = {"iw": "he"}  # files of transformers have tokens of the older code of Hebrew
 _CODES = (
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th"
     " ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl"
@@ -113,8 +114,11 @@ def read_speech_tokens(ids: Mapping[str, int], problems: list[str]) -> SpeechTok
     if missing or no_speech is None:
         problems.append(f"the vocabulary has no token {(missing or NO_SPEECH)[0]}")
         return None
-    matches = ((LANGUAGE.fullmatch(name), token_id) for name, token_id in ids.items())
-    languages = {match[1]: token_id for match, token_id in matches if match}
+    by_id = sorted(ids.items(), key=lambda item: item[1])
+    matches = ((LANGUAGE.fullmatch(name), token_id) for name, token_id in by_id)
+    languages = {
+        NEWER_CODES.get(match[1], match[1]): token_id for match, token_id in matches if match
+    }
     return SpeechTokens(
         end=ids[END],
         start=ids[START],
@@ -241,6 +245,7 @@ def find_suppressed_tokens(
 def whisper_shapes(config: WhisperConfig) -> Shapes:
     """Return the shapes of all weights."""
     shapes = transformer_shapes(config)
+    shapes.pop("source_embedding.weight", None)  # there are no words to read
     for number, dim in enumerate((config.audio.num_mels, config.d_model)):
         name = f"encoder.convolutions.{number}"
         shapes[f"{name}.weight"] = (config.d_model, KERNEL_SIZE * dim)

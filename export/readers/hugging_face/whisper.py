@@ -4,6 +4,7 @@
 sound becomes spectrograms. In older folders `config.json` has the first.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from export.readers.common.options import (
@@ -11,41 +12,38 @@ from export.readers.common.options import (
     MOST_POSITIONS,
     WIDEST,
     Options,
-    merge_options,
     read_options,
     unused_notes,
 )
 from export.readers.common.shapes import (
     STACKS,
-    Shapes,
-    linear_shapes,
     read_activation,
     stack_names,
-    transformer_shapes,
-)
-from export.readers.common.transcript_tokens import (
-    MULTILINGUAL_WORDS,
-    list_languages,
-    read_transcript_tokens,
 )
 from export.readers.common.weights import ZEROS, Names, Table, TensorReference, read_weights
+from export.readers.common.whisper import (
+    KERNEL_SIZE,
+    TIME_STEP,
+    SpeechTokens,
+    add_times,
+    convolution_source,
+    read_speech_tokens,
+    whisper_shapes,
+)
 from export.readers.hugging_face.config_keys import OF_PROCESSOR
 from export.readers.hugging_face.folder import UNTIED, Folder
 from export.readers.hugging_face.generation_settings import (
     generation_defaults,
     logits_processors,
     refuse_unsupported,
-    stop_ids,
 )
-from export.readers.hugging_face.tokenizers import token_ids
+from export.readers.hugging_face.tokenizers import Tokenizers, token_ids
 from models.architectures.whisper.config import WhisperConfig
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions
-from models.safetensors import Array
 
 PROCESSOR_FILE, NEWER_PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
 WORDS, OUTPUT = "model.decoder.embed_tokens.weight", "proj_out.weight"
-TIMESTAMP_STEP = 0.02  # seconds
 # What transcripts begin with follows from each request.
 _SAID_BY_REQUESTS = ("forced_decoder_ids", "language", "task", "return_timestamps")
 _OF_OTHER_HEADS = ("classifier_proj_size", "use_weighted_layer_sum", "median_filter_width")
@@ -58,21 +56,22 @@ def read_whisper(folder: Folder) -> Checkpoint:
     options.use(*_OF_OTHER_HEADS, "apply_spec_augment", "scale_embedding")  # read by nothing
     for name in [name for name in options.values if name.startswith("mask_")]:
         options.use(name)
-    vocab_size = options.integer("vocab_size")
-    stop = stop_ids(folder, vocab_size)
+    sizes = _read_sizes(folder)
+    if folder.tokenizers is not None:
+        times = add_times(folder.tokenizers.source, sizes["max_source_tokens"] + 1)
+        folder = replace(folder, tokenizers=Tokenizers(times))
+    tokens = _read_tokens(folder)
+    if tokens is None:
+        folder.fail()
+    audio = tokens.audio_options | _read_audio(folder) | _read_alignment_heads(folder)
     config: Any = folder.make_config(
-        merge_options(
-            _read_sizes(folder, vocab_size),
-            {"eos_id": stop[0] if stop else 0, "tied_embeddings": _is_tied(folder)},
-            _read_tokens(folder, vocab_size),
-            {"audio": _read_audio(folder) | _read_alignment_heads(folder)},
-        )
+        sizes | tokens.options | {"tied_embeddings": _is_tied(folder), "audio": audio}
     )
-    weights = read_weights(_list_shapes(config), _list_names(config), folder.tensors)
-    return folder.checkpoint(config, weights, _read_conventions(folder, config, stop))
+    weights = read_weights(whisper_shapes(config), _list_names(config), folder.tensors)
+    return folder.checkpoint(config, weights, _read_conventions(folder, config, tokens))
 
 
-def _read_sizes(folder: Folder, vocab_size: int) -> dict[str, Any]:
+def _read_sizes(folder: Folder) -> dict[str, Any]:
     options = folder.config
     heads, ffn_dim = (
         {stack: options.integer(f"{stack}_{name}") for stack in STACKS}
@@ -83,11 +82,9 @@ def _read_sizes(folder: Folder, vocab_size: int) -> dict[str, Any]:
         for name, sizes in (("encoder_heads", heads), ("encoder_ffn_dim", ffn_dim))
         if sizes["encoder"] != sizes["decoder"]
     }
-    pads = options.ids("pad_token_id")
     return {
         "architecture": "whisper",
-        "vocab_size": vocab_size,
-        "pad_id": pads[0] if pads and 0 <= pads[0] < vocab_size else 0,
+        "vocab_size": options.integer("vocab_size"),
         "d_model": options.integer("d_model", at_most=WIDEST),
         "num_heads": heads["decoder"],
         "ffn_dim": ffn_dim["decoder"],
@@ -100,34 +97,29 @@ def _read_sizes(folder: Folder, vocab_size: int) -> dict[str, Any]:
     }
 
 
-def _read_tokens(folder: Folder, vocab_size: int) -> dict[str, Any]:
-    """Return the options that name tokens. The codes of `generation_config.json` count more than
-    the names of tokens.
+def _read_tokens(folder: Folder) -> SpeechTokens | None:
+    """Return the special tokens; None, and a problem, if there are not all of them. What
+    `generation_config.json` says of languages counts more than the names of tokens.
     """
     if folder.tokenizers is None:
-        return {}
-    options = folder.generation
-    by_token = options.section("lang_to_id")
-    is_multilingual = options.flag(
-        "is_multilingual", bool(by_token.values) or vocab_size >= MULTILINGUAL_WORDS
-    )
+        return None
+    options, by_token = folder.generation, folder.generation.section("lang_to_id")
     options.use("task_to_id", "prev_sot_token_id")  # the tokenizer has them
-    ids = token_ids(folder.tokenizers.source)
-    tokens = read_transcript_tokens(ids, folder.problems, is_multilingual=is_multilingual)
-    if not tokens:
-        return {}
-    audio = tokens["audio"]
-    for name, token_id in (
-        ("decoder_start_token_id", tokens["bos_id"]),
-        ("no_timestamps_token_id", audio["no_timestamps"]),
-    ):
-        for part in (folder.generation, folder.config):
-            if (written := part.integer(name, token_id)) != token_id:
-                part.refuse(name, f"is not {token_id}, as in the tokenizer ({written})")
-    languages = {token.strip("<|>"): by_token.integer(token) for token in by_token.values}
-    if is_multilingual and languages:
-        tokens |= {"audio": audio | {"languages": languages}, **list_languages([*languages])}
-    return tokens
+    tokens = read_speech_tokens(token_ids(folder.tokenizers.source), folder.problems)
+    if tokens is None:
+        return None
+    for part in (folder.generation, folder.config):
+        for name, token_id in (
+            ("decoder_start_token_id", tokens.start),
+            ("no_timestamps_token_id", tokens.no_timestamps),
+            ("eos_token_id", tokens.end),
+        ):
+            if {*part.ids(name)} - {token_id}:
+                part.refuse(name, f"must be {token_id}, as in the tokenizer")
+    if not options.flag("is_multilingual", bool(tokens.languages)):
+        return replace(tokens, languages={})
+    languages = {name.strip("<|>"): by_token.integer(name) for name in by_token.values}
+    return replace(tokens, languages=languages or tokens.languages)
 
 
 def _read_audio(folder: Folder) -> dict[str, Any]:
@@ -152,7 +144,7 @@ def _read_audio(folder: Folder) -> dict[str, Any]:
         "num_frames": num_frames,
         "hop": hop,
         "fft_size": fft_size,
-        "max_initial_timestamp": step * TIMESTAMP_STEP,
+        "max_initial_timestamp": step * TIME_STEP,
     }
 
 
@@ -191,16 +183,6 @@ def _is_tied(folder: Folder) -> bool:
     return not differ
 
 
-def _list_shapes(config: WhisperConfig) -> Shapes:
-    dim, mels = config.d_model, config.audio.num_mels
-    shapes = transformer_shapes(config)
-    shapes.pop("source_embedding.weight", None)  # there are no words to read
-    return shapes | linear_shapes(
-        {"encoder.convolutions.0": (dim, 3 * mels), "encoder.convolutions.1": (dim, 3 * dim)},
-        bias=True,
-    )
-
-
 def _list_names(config: WhisperConfig) -> Table:
     dim, mels = config.d_model, config.audio.num_mels
     names: dict[Any, Any] = {**stack_names("model.")}
@@ -210,9 +192,8 @@ def _list_names(config: WhisperConfig) -> Table:
         names[f"{attention}_attention.key.bias"] = ZEROS
     for number, channels in enumerate((mels, dim)):
         ours, theirs = f"encoder.convolutions.{number}", f"model.encoder.conv{number + 1}"
-        names[f"{ours}.weight"] = TensorReference(
-            f"{theirs}.weight", shape=(dim, channels, 3), change=join_frames
-        )
+        shape = (dim, channels, KERNEL_SIZE)
+        names[f"{ours}.weight"] = convolution_source(f"{theirs}.weight", shape)
         names[f"{ours}.bias"] = f"{theirs}.bias"
     vocabulary: Names = {
         "embedding.weight": TensorReference((WORDS, OUTPUT)),
@@ -222,22 +203,14 @@ def _list_names(config: WhisperConfig) -> Table:
     return Table(names | vocabulary, prefix="model.")
 
 
-def join_frames(kernel: Array) -> Array:
-    """Return a convolution's weight [out, channels, frames] as that of a linear layer over frames
-    side by side, [out, frames * channels].
-    """
-    return kernel.transpose(0, 2, 1).reshape(len(kernel), -1)
-
-
-def _read_conventions(folder: Folder, config: WhisperConfig, stop: tuple[int, ...]) -> Conventions:
+def _read_conventions(folder: Folder, config: WhisperConfig, tokens: SpeechTokens) -> Conventions:
     options = folder.defaults
     for part in (folder.generation, folder.config):
-        part.use(*_SAID_BY_REQUESTS)
+        part.use(*_SAID_BY_REQUESTS, "max_length", "bos_token_id", "pad_token_id")
     refuse_unsupported(options, except_for=_SAID_BY_REQUESTS)
-    options.use("max_length")
     return Conventions(
-        prompt_prefix=(config.bos_id,),
-        stop=stop,
-        generation=generation_defaults(options),
+        prompt_prefix=(tokens.start,),
+        stop=(tokens.end,),
+        generation={"temperature": 0.0, **generation_defaults(options)},
         logits_processors=logits_processors(options, config.vocab_size),
     )

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from models.configs.base import Activation, Conflict, Languages, Length, Section, Size, TokenId
-from models.configs.transformer import BaseTransformerConfig, Learned, Positions
+from models.configs.transformer import BaseTransformerConfig, Learned
 
 
 class Audio(Section):
@@ -70,7 +70,7 @@ class WhisperConfig(BaseTransformerConfig):
     audio: Audio = Audio()
     source_languages: Languages = ("en",)
     target_languages: Languages = ("en",)
-    positions: Positions = Learned()
+    positions: Learned = Learned()  # type: ignore[assignment]
     activation: Activation = "gelu"
     max_source_tokens: Size = 1500
     max_target_tokens: Length = 448

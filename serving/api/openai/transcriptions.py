@@ -29,6 +29,7 @@ from serving.errors import RequestError, StorageError
 from serving.pipelines.catalog import Model
 
 _FIELD_NAMES = {"source": "language", "previous_ids": "prompt", "text": "prompt"}
+_SUFFIX = re.compile(r"\.[a-zA-Z0-9]{1,8}")
 _NESTED = re.compile(r"(\w+)\[(\w*)\]")  # a part of a form that is in a list or an object
 
 
@@ -69,15 +70,23 @@ class SpeechEndpoint(Endpoint[TranscriptionBody, Model]):
                 samples = await decode_audio(
                     Path(copy.name),
                     audio.sampling_rate,
-                    body.file.filename,
+                    _neutral_name(body.file.filename),
                     services.audio_limits.max_seconds,
                 )
+        except RequestError as error:
+            raise RequestError("file", body.file.filename, error.message) from None
         except OSError as error:
             raise StorageError(
                 gettempdir(), error.strerror or error, "name another folder with TMPDIR"
             ) from error
         language = body.language and model.card.source_language(body.language)
         return body.with_sound(samples, language, audio.sampling_rate, services.timeout_seconds)
+
+
+def _neutral_name(name: str) -> str:
+    """Return a name with the same ending, for the log, which has no text of clients."""
+    suffix = Path(name).suffix
+    return "recording" + suffix if _SUFFIX.fullmatch(suffix) else "recording"
 
 
 def _copy(file: BinaryIO, copy: Any) -> None:

@@ -394,6 +394,11 @@ def _choose_plan(
     default, plans = default_plan(budget.cpus), candidate_plans(budget.cpus)
     if len(plans) == 1:
         return chosen(default, Origin.ONLY)
+    if bundle.manifest.audio is not None:
+        # Plans are measured by steps, and a window of sound is encoded for longer than all of its
+        # steps take. So one engine encodes while another one decodes, or has all threads.
+        lone_threads = budget.cpus if _shares_weights(bundle) else default.threads
+        return _Choice(default, Origin.DEFAULT, lone_threads)
     file, origin = MeasurementFile(bundle, budget.cpus), Origin.STORED
     measurements = file.read_measurements()
     if not measurements:

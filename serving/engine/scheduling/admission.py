@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.bundle.manifest import AttentionKind, Manifest
-from serving.engine.arrays import Array
+from serving.engine.arrays import Array, bytes_per_row
 from serving.engine.attention_map import store_prompt_attention, store_source_attention
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
@@ -27,6 +27,7 @@ from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.scheduling.source_batches import encode_groups, encode_span
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
+from serving.engine.states.store import max_source_tokens, row_bytes
 from serving.engine.stats import StepStats
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Source
@@ -36,6 +37,9 @@ from serving.requests.request import Source
 # does not wait. 30 ms from a request's arrival are two to four steps of 32 to 64 rows.
 _ROWS_PER_AWAITED_SOURCE = 8
 _LONGEST_WAIT_FOR_SOURCES = 0.03
+# A window whose text is not good enough is decoded again at once, and encoding takes most of its
+# time. So many windows are cached, however large they are: those of eight files side by side.
+_CACHED_WINDOWS = 8
 Fail = Callable[[list[Generation], Exception], None]  # ends generations that cannot be admitted
 
 
@@ -378,5 +382,15 @@ class SharedParts:
     def create(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "SharedParts":
         has_sources = "encode" in manifest.graphs
         max_bytes = config.encoder_cache_bytes if has_sources else config.prefix_cache_bytes
+        if manifest.audio is not None and max_bytes:
+            max_bytes = max(max_bytes, _CACHED_WINDOWS * _cached_bytes(manifest))
         slots = min(config.slots, graphs.max_rows or config.slots)
         return cls(Scheduler(manifest, config, slots), StateCache(max_bytes, graphs.memory))
+
+
+def _cached_bytes(manifest: Manifest) -> int:
+    """Return what a cached window of sound takes: its features and its states."""
+    assert manifest.media_input is not None
+    size = row_bytes(manifest.states)
+    num_bytes = size.fixed + size.per_source_token * max_source_tokens(manifest)
+    return bytes_per_row(manifest.media_input) + num_bytes

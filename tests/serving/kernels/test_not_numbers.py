@@ -18,6 +18,7 @@ from tests.serving.kernels.test_attention import self_attention, self_inputs
 from tests.serving.kernels.test_block_linear import layer as block_layer
 from tests.serving.kernels.test_encoder import (
     LENGTHS,
+    PACKED_LENGTHS,
     attention,
     attention_inputs,
     memory_model,
@@ -176,9 +177,10 @@ def test_attention_to_the_source(is_int8: bool) -> None:
     assert np.array_equal(actual[others], expected[others])
 
 
-def test_attention_of_encoders() -> None:
+@pytest.mark.parametrize("lengths", [LENGTHS, PACKED_LENGTHS])
+def test_attention_of_encoders(lengths: Array) -> None:
     run = native(attention(*SIZES, num_biases=0))
-    lengths, feeds = LENGTHS, attention_inputs(LENGTHS, *SIZES, num_biases=0)
+    feeds = attention_inputs(lengths, *SIZES, num_biases=0)
     [expected] = run(feeds)
     first, last = np.cumsum(lengths)[BAD_ROW : BAD_ROW + 2]
     dim = SIZES[0] * SIZES[2]

@@ -193,7 +193,8 @@ function showPicture() {
   const window = (word && transcript.windowOf(word)) ?? transcript.windowAt(seconds);
   const end = Math.min(window.start + window.seconds, transcript.facts.duration ?? (length() || Infinity));
   drawSpectrogram({ window, end, word, seconds });
-  if (!isPlaying()) byId("word-status").textContent = word ? described(word) : formatMessage("transcribe.help");
+  byId("word-status").ariaLive = isPlaying() ? "off" : "polite"; // the words can be heard
+  byId("word-status").textContent = word ? described(word) : formatMessage("transcribe.help");
 }
 
 const described = ({ word, start, end, probability }) => formatMessage("transcribe.word", {

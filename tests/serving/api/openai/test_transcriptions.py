@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.transcribers import AUDIO, RATE, FakeTranscriber, wave_file
 from tests.serving.api.world import World
+from tests.serving.audio.recordings import tone, write_recording
 
 PATH = "/v1/audio/transcriptions"
 TRANSLATIONS = "/v1/audio/translations"
@@ -145,7 +145,8 @@ async def test_times_are_those_of_words_or_segments(
     assert {"words", "segments"} & whole.keys() == expected
     assert scribe.jobs[0].returns_words == ("words" in expected)
     if "words" in expected:
-        assert whole["words"][1] == {"word": "one", "start": 1.25, "end": 1.75}
+        times = {"word": "one", "start": 1.25, "end": 1.75}
+        assert whole["words"][1] == {**times, "probability": 0.9}
 
 
 async def test_words_have_their_attention_and_windows_their_spectrogram(hearing: World) -> None:
@@ -331,6 +332,19 @@ async def test_files_without_sound_are_refused(
     assert scribe.jobs == []
 
 
+async def test_the_log_has_no_name_of_a_file(
+    hearing: World, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    whole = write_recording(tmp_path / "whole.flac", "flac", tone(9.0), RATE).read_bytes()
+    answer = await ask(hearing, file=whole[: len(whole) // 2], name="my diagnosis.flac")
+    refused = await ask(hearing, file=b"no sound", name="my diagnosis.wav")
+
+    assert answer.status_code == 200
+    assert "recording.flac ends early" in caplog.text
+    assert "diagnosis" not in caplog.text
+    assert 'got "my diagnosis.wav"' in refused.json()["error"]["message"]
+
+
 async def test_a_form_without_a_file_and_other_bodies_are_refused(hearing: World) -> None:
     without = await hearing.client.post(PATH, data={"model": "scribe"}, files={"x": b""})
     text = await hearing.client.post(PATH, data={"model": "scribe", "file": "speech.wav"}, files={})
@@ -412,12 +426,3 @@ async def test_a_full_disk_is_told(hearing: World, monkeypatch: pytest.MonkeyPat
 
     assert response.status_code == 503
     assert "cannot use its state" in response.json()["error"]["message"]
-
-
-def test_arrows_and_line_breaks_of_a_text_do_not_end_a_cue() -> None:
-    from serving.pipelines.transcription.job import Segment
-    from serving.pipelines.transcription.subtitles import write_srt, write_vtt
-
-    segment = Segment(0, 3599.9996, 3661.5, " a --> b\n\nc", (), 0.0, 0.0, 0.0, 1.0, 0.0)
-    assert write_srt([segment]) == "1\n01:00:00,000 --> 01:01:01,500\na -> b c\n\n"
-    assert not re.search("\n\nc", write_vtt([segment]))

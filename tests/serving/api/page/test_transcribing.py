@@ -28,6 +28,7 @@ SECONDS = 32.0  # two windows
 WORDS = " ".join(FakeTranscriber.WORDS)
 PLAYED = "const { paused, currentTime } = player; return [paused, currentTime]"
 PAUSE = "player.pause()"
+FAINT = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 # How much more blue than red there is in each column of the spectrogram.
 BLUE = """
 const canvas = document.getElementById("spectrogram"), { width, height } = canvas;
@@ -145,7 +146,7 @@ async def test_what_a_word_attends_to_is_drawn_over_the_spectrogram(
     assert np.corrcoef(by_second, expected)[0, 1] > 0.98
 
     page.run("arguments[0].focus()", words[31])
-    assert canvas.get_attribute("aria-label").startswith("Spectrogram from 0:30 to 0:32")
+    assert str(canvas.get_attribute("aria-label")).startswith("Spectrogram from 0:30 to 0:32")
 
     ActionChains(page.driver).move_to_element(canvas).click().perform()  # plays nothing
     page.until(lambda: 30.5 < page.run(PLAYED)[1] < 31.5)
@@ -309,3 +310,45 @@ async def test_without_a_model_it_says_how_one_is_had(driver: Chrome, tokenizer:
             page.until(lambda: "attendant pull whisper-base" in page.at("transcribe-missing").text)
             assert not page.at("record").is_displayed()
             driver.get("about:blank")
+
+
+@pytest.mark.full
+def test_the_real_server_transcribes(driver: Chrome, server_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "speech.wav"
+    path.write_bytes(wave_file(3.0))
+    page = Page(driver)
+    page.open(server_url)
+    page.tab("transcribe")
+    page.until(lambda: page.at("transcriber").text)
+    page.choose("speech", "en")
+    transcribe(page, path)
+
+    assert page.at("transcribe-error").text == ""
+    words = page.all("#transcript .word")
+    assert words and page.at("transcribe-status").text.startswith("0:03 transcribed in ")
+    page.run("arguments[0].focus()", words[0])
+    assert page.at("word-status").text.startswith(f"“{words[0].text}”, 0.")
+    assert np.ptp(page.run(BLUE)) > 0
+    driver.get("about:blank")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_transcript_is_legible_on_wide_and_narrow_screens(
+    page: Page, recording: Path, scheme: str
+) -> None:
+    for width in (1280, 390):
+        with page.looking_like(scheme, width):
+            transcribe(page, recording)
+            page.run("arguments[0].focus()", page.all("#transcript .word")[2])
+            assert page.run(FAINT) == []
+            assert page.run("return document.documentElement.scrollWidth") <= width
+            ink = "return getComputedStyle(document.getElementById('spectrogram')).color"
+            assert page.run(ink) == page.run("return getComputedStyle(document.body).color")
+
+
+async def test_colours_of_probabilities_can_be_left_out(page: Page, recording: Path) -> None:
+    transcribe(page, recording)
+    background = "return getComputedStyle(document.querySelectorAll('.word')[5]).backgroundColor"
+    coloured = page.run(background)
+    page.at("show-probabilities").click()
+    assert page.run(background) == "rgba(0, 0, 0, 0)" != coloured

@@ -26,6 +26,7 @@ MODELS = [
     "far-german",
     "embedder",
     "captioner",
+    "whisper",
 ]
 FAR_TARGETS = ("fra_Latn", "por_Latn")
 LONG = {"prompt": "a", "temperature": 0, "n": 64}

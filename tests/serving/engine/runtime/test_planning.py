@@ -191,6 +191,14 @@ def test_a_plan_that_needs_no_measurement(folder: Path, budget: CpuBudget, text:
     assert str(planned(folder, budget)) == text
 
 
+@pytest.mark.parametrize("budget", [SERVED, CpuBudget(2)])
+def test_models_that_read_sound_are_not_measured(tmp_path: Path, budget: CpuBudget) -> None:
+    shares_weights = native_kernels().path is not None
+    path = tiny_bundle("whisper", tmp_path, Precision.INT8)
+    lent = ", 2 threads for one alone" if shares_weights else ""
+    assert str(planned(path, budget)) == f"2 engines, 1 thread each{lent} (default)"
+
+
 def test_measurements_are_kept(folder: Path, measured: list[Measurements], cache: Path) -> None:
     measured.append(STEADY)
     assert planned(folder, SERVED).origin is Origin.MEASURED
