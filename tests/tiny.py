@@ -257,7 +257,14 @@ def speech_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    names = ("endoftext", "startoftranscript", "en", "fr", "translate", "transcribe")
+    names: tuple[str, ...] = (
+        "endoftext",
+        "startoftranscript",
+        "en",
+        "fr",
+        "translate",
+        "transcribe",
+    )
     names += ("startoflm", "startofprev", "nospeech", "notimestamps")
     tokenizer.add_special_tokens([f"<|{name}|>" for name in names])
     tokenizer.add_tokens([AddedToken(f"<|{i / 50:.2f}|>", normalized=False) for i in range(101)])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from export.bundling.parity import Parity
 from export.bundling.verify import TranslationVerifier
 from export.bundling.writer import export_checkpoint
 from serving.bundle.manifest import Precision
@@ -20,4 +21,5 @@ def test_log_probabilities_are_those_of_torch(
         return TranslationVerifier(checkpoint, bundle).compare(None, 0)
 
     parity = export_checkpoint(checkpoint, tmp_path / "bundle", precision, verify=verify)
+    assert isinstance(parity, Parity)
     assert parity.random_ids.largest < most

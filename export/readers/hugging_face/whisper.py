@@ -200,7 +200,7 @@ def _list_names(config: WhisperConfig) -> Table:
         "target_embedding.weight": WORDS,
         "output.weight": OUTPUT,
     }
-    return Table(names | vocabulary, prefix="model.")
+    return Table({**names, **vocabulary}, prefix="model.")
 
 
 def _read_conventions(folder: Folder, config: WhisperConfig, tokens: SpeechTokens) -> Conventions:

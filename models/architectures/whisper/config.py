@@ -66,7 +66,7 @@ class WhisperConfig(BaseTransformerConfig):
     """
 
     architecture: Literal["whisper"] = "whisper"
-    task: Literal["transcribe"] = "transcribe"  # type: ignore[assignment]
+    task: Literal["transcribe"] = "transcribe"
     audio: Audio = Audio()
     source_languages: Languages = ("en",)
     target_languages: Languages = ("en",)

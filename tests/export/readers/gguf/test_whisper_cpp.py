@@ -119,7 +119,7 @@ def problems_of(path: Path) -> list[str]:
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(
-    tmp_path: Path, changes: dict[str, int], problem: str
+    tmp_path: Path, changes: dict[str, Any], problem: str
 ) -> None:
     problems = problems_of(write(tmp_path / "a.bin", **changes))
     assert any(problem in each for each in problems), problems

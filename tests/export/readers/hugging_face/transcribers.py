@@ -69,7 +69,8 @@ OF_ENGLISH = {"lang_to_id": None, "task_to_id": None, "is_multilingual": False}
 def save(name: str, folder: Path) -> WhisperForConditionalGeneration:
     """Write a model whose every weight is random, and its tokenizer and processor."""
     torch.manual_seed(0)
-    config = WhisperConfig(**SIZES | FAMILIES[name], **SPECIAL)
+    options: dict[str, Any] = {**SIZES, **FAMILIES[name], **SPECIAL}
+    config = WhisperConfig(**options)
     model = WhisperForConditionalGeneration(config).eval()
     for parameter_name, parameter in model.named_parameters():
         _draw(parameter_name, parameter)

@@ -151,7 +151,9 @@ def transcribe_by_loops(
     """The published `transcribe` at temperature 0 and without thresholds: its segments."""
     audio, tokenizer = whisper.audio, speech_tokenizer()
     num_frames = len(samples) // audio.hop
-    seek, previous, segments = 0, [], []
+    seek = 0
+    previous: list[int] = []
+    segments: list[dict[str, Any]] = []
     while seek < num_frames:
         window = whisper.write(
             samples[seek * audio.hop : seek * audio.hop + audio.window_samples], previous, forced
@@ -181,8 +183,8 @@ def transcribe_by_loops(
             times = [token for token in tokens if token >= audio.first_timestamp]
             if times and times[-1] != audio.first_timestamp:
                 duration = (times[-1] - audio.first_timestamp) * audio.timestamp_step
-            end = offset + duration
-            current.append({"start": offset, "end": end, "tokens": tokens, "first": 0})
+            stop = offset + duration
+            current.append({"start": offset, "end": stop, "tokens": tokens, "first": 0})
             seek += size
         for segment in current:
             text = tokenizer.decode([token for token in segment["tokens"] if token < whisper.eos])
