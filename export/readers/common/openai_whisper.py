@@ -28,7 +28,8 @@ from export.readers.common.whisper import (
     read_speech_tokens,
     whisper_shapes,
 )
-from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
+from models.architectures.registry import ModelConfigError, parse_config
+from models.architectures.whisper.config import WhisperConfig
 from models.checkpoint import Checkpoint, CheckpointError
 from models.safetensors import Arrays, Stored
 
@@ -99,7 +100,7 @@ class OpenAIWhisper:
         heads = _find_alignment_heads(values)
         audio = values["audio"] | tokens.audio_options | {"alignment_heads": heads}
         try:
-            config = parse_config(values | tokens.options | {"audio": audio})
+            config: Any = parse_config(values | tokens.options | {"audio": audio})
         except ModelConfigError as error:
             raise CheckpointError(self.path, error.problems) from None
         weights = _read_weights(config, StoredTensors(self.tensors, problems))
@@ -149,7 +150,7 @@ def _find_alignment_heads(values: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(layer) * values["num_heads"] + int(head) for layer, head in pairs)
 
 
-def _read_weights(config: AnyConfig, tensors: StoredTensors) -> dict[str, WeightReader]:
+def _read_weights(config: WhisperConfig, tensors: StoredTensors) -> dict[str, WeightReader]:
     dim, names = config.d_model, dict[Any, str | WeightSource]()
     for number, in_dim in enumerate((config.audio.num_mels, dim)):
         ours, theirs = f"encoder.convolutions.{number}", f"encoder.conv{number + 1}"

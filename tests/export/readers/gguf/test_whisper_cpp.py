@@ -37,7 +37,7 @@ KINDS = {Kind.F32: None, Kind.F16: None, Kind.Q8_0: 8, Kind.Q5_1: 8, Kind.Q5_0: 
 IDS = [START, ENGLISH, TRANSCRIBE, NO_TIMESTAMPS, 100, 42, 7]
 
 
-def write(path: Path, kind: Kind = Kind.F16, words: list[bytes] = BYTES, **sizes: int) -> Path:
+def write(path: Path, kind: Kind = Kind.F16, words: list[bytes] = BYTES, **sizes: Any) -> Path:
     model = random_whisper(VOCABULARY + len(words) - len(BYTES))
     return write_ggml(path, openai_sizes(model) | sizes, openai_weights(model), words, kind)
 
@@ -119,7 +119,7 @@ def problems_of(path: Path) -> list[str]:
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(
-    tmp_path: Path, changes: dict[str, int], problem: str
+    tmp_path: Path, changes: dict[str, Any], problem: str
 ) -> None:
     problems = problems_of(write(tmp_path / "a.bin", **changes))
     assert any(problem in each for each in problems), problems
