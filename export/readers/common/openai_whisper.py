@@ -100,7 +100,7 @@ class OpenAIWhisper:
         heads = _find_alignment_heads(values)
         audio = values["audio"] | tokens.audio_options | {"alignment_heads": heads}
         try:
-            config = parse_config(values | tokens.options | {"audio": audio})
+            config: Any = parse_config(values | tokens.options | {"audio": audio})
         except ModelConfigError as error:
             raise CheckpointError(self.path, error.problems) from None
         assert isinstance(config, WhisperConfig)

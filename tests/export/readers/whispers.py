@@ -98,15 +98,8 @@ def write_ggml(
     kind: Kind = Kind.F16,
 ) -> Path:
     """As whisper.cpp's convert-pt-to-ggml.py writes it, quantised as its quantize.cpp does."""
-    order: tuple[str, ...] = (
-        "vocab",
-        "audio_ctx",
-        "audio_state",
-        "audio_head",
-        "audio_layer",
-        "text_ctx",
-    )
-    order += ("text_state", "text_head", "text_layer", "mels")
+    order = ["vocab", "audio_ctx", "audio_state", "audio_head", "audio_layer", "text_ctx"]
+    order += ["text_state", "text_head", "text_layer", "mels"]
     version = 0 if kind in (Kind.F32, Kind.F16) else 2000
     with path.open("wb") as file:
         file.write(struct.pack("i", 0x67676D6C))

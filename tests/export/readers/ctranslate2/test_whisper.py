@@ -29,15 +29,8 @@ from tests.export.readers.whispers import (
 from tests.tiny import speech_tokenizer
 
 STEPS = 12
-QUANTISATIONS: tuple[str | None, ...] = (
-    None,
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-    "int16",
-)
-QUANTISATIONS += ("float16", "bfloat16", "float32")
+QUANTISATIONS = [None, "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16"]
+QUANTISATIONS += ["float16", "bfloat16", "float32"]
 
 
 def save(folder: Path, *, has_times: bool = True) -> Path:

@@ -37,7 +37,7 @@ KINDS = {Kind.F32: None, Kind.F16: None, Kind.Q8_0: 8, Kind.Q5_1: 8, Kind.Q5_0: 
 IDS = [START, ENGLISH, TRANSCRIBE, NO_TIMESTAMPS, 100, 42, 7]
 
 
-def write(path: Path, kind: Kind = Kind.F16, words: list[bytes] = BYTES, **sizes: int) -> Path:
+def write(path: Path, kind: Kind = Kind.F16, words: list[bytes] = BYTES, **sizes: Any) -> Path:
     model = random_whisper(VOCABULARY + len(words) - len(BYTES))
     return write_ggml(path, openai_sizes(model) | sizes, openai_weights(model), words, kind)
 
