@@ -332,6 +332,8 @@ class ProcessorParams:
     allowed_ids: the only tokens that may be generated, besides stop tokens; None means all.
     timestamps: of a transcript with times; applied after all others. Prompt and forced tokens count
         for nothing.
+    renormalizes: log-probabilities are those among the tokens that processors allow, as in
+        openai/whisper: they rank hypotheses, and are reported. Otherwise they are the model's.
     """
 
     repetition_penalty: float = option(
@@ -357,6 +359,7 @@ class ProcessorParams:
     bad_words: tuple[TokenIds, ...] = ()
     allowed_ids: TokenIds | None = None
     timestamps: TimestampRules | None = None
+    renormalizes: bool = False
 
     def __post_init__(self) -> None:
         check_options(self)

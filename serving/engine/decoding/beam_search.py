@@ -257,7 +257,7 @@ class BeamSearch:
             decision.is_forced = np.append(decision.is_forced, np.zeros(len(new_ids), bool))
 
     def _event(self, scores: Scores, row: int, token_id: int) -> TokenEvent:
-        [logprob] = scores.of_tokens(np.array([row]), np.array([token_id])).tolist()
+        [logprob] = scores.reported_logprobs(np.array([row]), np.array([token_id])).tolist()
         return token_event(self._batch, row, token_id, logprob, scores)
 
     def _append_forced_token(self, group: BeamGroup, decision: Decision, scores: Scores) -> None:

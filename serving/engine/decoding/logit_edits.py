@@ -379,6 +379,7 @@ class RowProcessors:
 
     requested_ids: i64, excluded tokens that this request allows.
     normalises: the scores are made log-probabilities again where they have changed.
+    reports_normalised: these are reported, not those of the model's distribution.
     """
 
     penalties: Penalties | None
@@ -388,6 +389,7 @@ class RowProcessors:
     stop_growth: StopGrowth | None = None
     normalises: bool = False
     timestamps: Timestamps | None = None
+    reports_normalised: bool = False
 
     def banned_ids(self) -> list[Array]:
         return [token_ids for ban in self.bans if len(token_ids := ban.banned_ids())]
@@ -434,9 +436,16 @@ def make_row_processors(
     timestamps = None if params.timestamps is None else Timestamps(params.timestamps)
     if not (has_changes or bans or matchers or stop_growth or timestamps):
         return None
-    normalises = model_processors.renormalize_logits and generation.request.beam is not None
+    ranks_normalised = model_processors.renormalize_logits and generation.request.beam is not None
     return RowProcessors(
-        penalties, bans, matchers, requested_ids, stop_growth, normalises, timestamps
+        penalties,
+        bans,
+        matchers,
+        requested_ids,
+        stop_growth,
+        params.renormalizes or ranks_normalised,
+        timestamps,
+        reports_normalised=params.renormalizes,
     )
 
 

@@ -134,6 +134,7 @@ class Processors(RowObserver):
         for row in normalised_rows:
             if edited.is_edited[row] and not edited.is_dead[row]:
                 _normalise(edited, row)
+                edited.is_reported[row] = self.rows[row].reports_normalised
 
     def _put(self, row: int, processors: RowProcessors | None) -> None:
         if processors is None:
@@ -142,7 +143,7 @@ class Processors(RowObserver):
             self.rows[row] = processors
 
     def _begin(self, scores: Scores, rows: set[int]) -> Edited:
-        is_edited, is_raised, is_dead = np.zeros((3, scores.num_rows), bool)
+        is_edited, is_raised, is_dead, is_reported = np.zeros((4, scores.num_rows), bool)
         is_edited[list(rows)] = True
         logp = scores.logp_of(np.flatnonzero(is_edited))
         for row in rows:
@@ -152,7 +153,7 @@ class Processors(RowObserver):
                 same_row = np.full(len(requested_ids), row)
                 self._logp[row, requested_ids] = scores.of_tokens(same_row, requested_ids)
                 is_raised[row] = True
-        return Edited(is_edited, is_raised, is_dead, self._logp[: scores.num_rows])
+        return Edited(is_edited, is_raised, is_dead, is_reported, self._logp[: scores.num_rows])
 
 
 def _penalize(

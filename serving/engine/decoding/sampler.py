@@ -101,7 +101,7 @@ class Sampler(RowObserver):
             inputs = self.sampling_inputs(drawn, num_generated[drawn])
             tokens.token_ids[drawn] = self._draw(scores, drawn, inputs)
         if len(changed):
-            tokens.logprobs[changed] = scores.of_tokens(changed, tokens.token_ids[changed])
+            tokens.logprobs[changed] = scores.reported_logprobs(changed, tokens.token_ids[changed])
         return tokens
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:

@@ -102,6 +102,15 @@ class Scores:
         """Return the log-probability of one token of each row, f32 [len(rows)]."""
         return self._values(rows, token_ids)
 
+    def reported_logprobs(self, rows: Array, token_ids: Array) -> Array:
+        """Return the log-probability to report of a chosen token of each row, f32 [len(rows)]."""
+        logprobs = self._values(rows, token_ids)
+        if self.edited is not None:
+            is_reported = self.edited.is_reported[rows]
+            edited = self.edited.logp[rows[is_reported], token_ids[is_reported]]
+            logprobs[is_reported] = edited
+        return logprobs
+
     @cached_property
     def _whole_rows(self) -> Array:
         return np.empty_like(self.scored) if self._memory is None else self._memory
@@ -138,6 +147,7 @@ class Edited:
     is_edited: bool [rows]
     is_raised: bool [rows]; edited rows in which a score may have risen
     is_dead: bool [rows]; edited rows in which no token is allowed
+    is_reported: bool [rows]; edited rows whose scores are log-probabilities, and reported as such
     logp: f32 [rows, vocabulary]; of edited rows the scores to choose by, not normalised, -inf for
         banned tokens; undefined for other rows
     """
@@ -145,6 +155,7 @@ class Edited:
     is_edited: Array
     is_raised: Array
     is_dead: Array
+    is_reported: Array
     logp: Array
 
 

@@ -197,10 +197,10 @@ class WindowDecoder:
     def _arguments_of_job(self, job: TranscriptionJob) -> dict[str, Any]:
         """Return what all requests of a job share."""
         arguments = request_arguments(job.decoding, self._tokenizer) | {"job_id": job.request_id}
-        if job.has_timestamps:
-            rules = self._timestamp_rules
-            arguments["processors"] = replace(arguments["processors"], timestamps=rules)
-        return arguments
+        rules = self._timestamp_rules if job.has_timestamps else None
+        # The thresholds on log-probabilities are for those after the rules, as published.
+        processors = replace(arguments["processors"], timestamps=rules, renormalizes=True)
+        return arguments | {"processors": processors}
 
     @cached_property
     def _attention_queries(self) -> tuple[AttentionQuery, ...]:

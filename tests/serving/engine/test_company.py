@@ -31,7 +31,9 @@ from tests.tiny import tiny_bundle, tiny_checkpoint
 EOS = 2
 DRAWN = SamplingParams(temperature=1.0, seed=5)
 EDITS = ProcessorParams(repetition_penalty=1.3, no_repeat_ngram_size=2, frequency_penalty=0.5)
-TIMES = ProcessorParams(timestamps=TimestampRules(200, 205, 206, max_initial_index=10))
+TIMES = ProcessorParams(
+    timestamps=TimestampRules(200, 205, 206, max_initial_index=10), renormalizes=True
+)
 NO_IDS = np.array([], np.int64)
 TERM = TermInsertion(1, (40, 41), (42,), (), frozenset({33}), NO_IDS, np.array([EOS]))
 ASKS: dict[str, dict[str, Any]] = {

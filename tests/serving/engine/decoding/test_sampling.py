@@ -121,7 +121,7 @@ def edited_rows(logp: Array, rows: range, dead: tuple[int, ...] = ()) -> Edited:
     is_edited, is_dead = np.zeros((2, len(logp)), bool)
     is_edited[rows] = True
     is_dead[list(dead)] = True
-    return Edited(is_edited, is_edited.copy(), is_dead, logp)
+    return Edited(is_edited, is_edited.copy(), is_dead, np.zeros_like(is_dead), logp)
 
 
 def test_never_draws_what_must_not_come() -> None:

@@ -22,6 +22,10 @@ from tests.serving.engine.toy import VOCAB_SIZE, WINDOW, Script, toy_bundle, toy
 WITHOUT = {"forced", "plain and forced", "forced beam", "scored", "forced beyond a stop"} | {
     "allowed",
     "term",
+    # Timestamps are beyond the vocabulary.
+    "timestamps",
+    "timestamps drawn",
+    "timestamps of beams",
 }
 SMALL_ASKS = {name: ask for name, ask in ASKS.items() if name not in WITHOUT}
 

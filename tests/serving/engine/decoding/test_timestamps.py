@@ -120,6 +120,24 @@ def test_a_row_goes_by_its_own_tokens_alone() -> None:
     np.testing.assert_array_equal(np.isfinite([row_of(scores, row) for row in (0, 1)]), alone)
 
 
+@pytest.mark.parametrize("renormalizes", [True, False])
+def test_log_probabilities_are_those_of_all_tokens_or_of_the_allowed_ones(
+    renormalizes: bool,
+) -> None:
+    processors = Processors(SLOTS, VOCAB_SIZE)
+    params = ProcessorParams(timestamps=RULES, renormalizes=renormalizes)
+    processors.on_add(0, generation_of(params, prompt=(3,)))
+    logits = logits_of(7, -4.0)
+    scores = scores_of(logits[None])
+    processors.edit(scores)
+    logp = logits - np.logaddexp.reduce(logits)
+    allowed = np.array(allowed_scores(RULES, logits.tolist(), []))
+    expected = allowed - np.logaddexp.reduce(allowed) if renormalizes else logp
+    [actual] = scores.reported_logprobs(np.array([0]), np.array([FIRST + 1]))
+    assert actual == pytest.approx(expected[FIRST + 1], abs=1e-5)
+    assert (actual > logp[FIRST + 1] + 1) == renormalizes
+
+
 def test_without_rules_nothing_changes() -> None:
     before = random_scores(1).logp[0]
     np.testing.assert_array_equal(edited_by(ProcessorParams()), before)
