@@ -66,11 +66,11 @@ class WhisperConfig(BaseTransformerConfig):
     """
 
     architecture: Literal["whisper"] = "whisper"
-    task: Literal["transcribe"] = "transcribe"
+    task: Literal["transcribe"] = "transcribe"  # type: ignore[assignment]
     audio: Audio = Audio()
     source_languages: Languages = ("en",)
     target_languages: Languages = ("en",)
-    positions: Learned = Learned()  # type: ignore[assignment]
+    positions: Learned = Learned()
     activation: Activation = "gelu"
     max_source_tokens: Size = 1500
     max_target_tokens: Length = 448

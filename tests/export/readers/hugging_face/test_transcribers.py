@@ -161,7 +161,11 @@ def test_the_bundle_says_how_to_read_sound_and_which_tokens_a_transcript_has(
     manifest, audio = imported.bundle.manifest, imported.model.config
     languages = {"en": ENGLISH, "fr": FRENCH}
     is_english = imported.name == "english"
-    several = {"languages": languages, "transcribe": TRANSCRIBE, "translate": TRANSLATE}
+    several: dict[str, Any] = {
+        "languages": languages,
+        "transcribe": TRANSCRIBE,
+        "translate": TRANSLATE,
+    }
     assert manifest.audio == AudioSpec(
         sampling_rate=16000,
         num_mels=audio.num_mel_bins,

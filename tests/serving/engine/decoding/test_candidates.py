@@ -37,7 +37,8 @@ def test_they_are_those_of_the_whole_vocabulary(data: st.DataObject, seed: int, 
     if is_edited.any():
         is_raised = np.asarray((expected > logp).any(axis=1))
         garbage = np.where(is_edited[:, None], expected, 7.0).astype(np.float32)
-        scores.edited = Edited(is_edited, is_raised, *np.zeros((2, 5), bool), garbage)
+        none = np.zeros(5, bool)
+        scores.edited = Edited(is_edited, is_raised, none, none, garbage)
     rows = np.array([4, 1, 0])
     values, ids = best_tokens(scores, rows, count)
     assert values.tolist() == by_sorting(expected[rows].astype(np.float64), count)
