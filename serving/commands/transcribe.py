@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
@@ -242,7 +243,7 @@ async def _transcribe_file(
     seconds = round(len(samples) / sampling_rate)
     bar.total = (bar.total or 0) + seconds
     num_done = 0
-    async with aclosing(model.stream(_make_job(options, str(file), samples))) as parts:
+    async with aclosing(model.stream(_make_job(options, samples))) as parts:
         async for part in parts:
             if isinstance(part, Transcription):
                 bar.update(seconds - num_done)
@@ -253,7 +254,7 @@ async def _transcribe_file(
     raise AssertionError("a stream ends with the transcription")
 
 
-def _make_job(options: dict[str, Any], name: str, samples: Any) -> "TranscriptionJob":
+def _make_job(options: dict[str, Any], samples: Any) -> "TranscriptionJob":
     from serving.pipelines.decoding import Decoding
     from serving.pipelines.transcription.job import TEMPERATURES, TranscriptionJob
     from serving.requests.parameters import BeamParams
@@ -261,7 +262,7 @@ def _make_job(options: dict[str, Any], name: str, samples: Any) -> "Transcriptio
     num_beams, temperature = options["num_beams"], options["temperature"]
     beam = None if num_beams in (None, 1) else BeamParams(num_beams=num_beams)
     return TranscriptionJob(
-        request_id=name,
+        request_id=uuid.uuid4().hex,  # a file may be named twice
         samples=samples,
         language=options["language"],
         translates=options["translates"],

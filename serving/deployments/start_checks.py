@@ -189,14 +189,16 @@ def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]
 
 def _library_problems(bundles: list[Bundle]) -> Iterator[str]:
     """Yield which models cannot be used, because what reads recordings is not installed."""
+    transcribers = [bundle for bundle in bundles if bundle.manifest.task is Task.TRANSCRIBE]
+    if not transcribers:
+        return  # mistakes are told before numpy is imported
     from serving.audio.decoding import require_libraries
 
     try:
         require_libraries()
     except ModuleNotFoundError as error:
-        for bundle in bundles:
-            if bundle.manifest.task is Task.TRANSCRIBE:
-                yield f"{bundle.folder}: {error}"
+        for bundle in transcribers:
+            yield f"{bundle.folder}: {error}"
 
 
 def device_of(group: WorkerGroup, precisions: Iterable[Precision]) -> "Device":

@@ -267,8 +267,8 @@ class EngineQueue:
 
     def take_sources(self, num_free: int) -> list[Generation]:
         """Take the generations whose sources are encoded before the next step: as many as free rows
-        and the token budget allow, at least one if a row is free. A source that equals the one
-        before it, as those of several samples do, costs nothing.
+        and the token budget allow, at least one if a row is free. A window of sound that equals
+        the one before it, as those of several samples do, costs nothing.
         """
         generations: list[Generation] = []
         num_tokens, most = 0, self._scheduler.config.max_encode_tokens
@@ -277,7 +277,8 @@ class EngineQueue:
                 most = min(most, _ENCODE_TOKENS_OF_LARGE_JOBS)
             while (candidate := self.first) is not None:
                 num_free -= candidate.num_rows
-                if not generations or candidate.request.source != generations[-1].request.source:
+                sound = candidate.request.audio
+                if sound is None or not generations or sound != generations[-1].request.audio:
                     num_tokens += encode_span(candidate)
                 if num_free < 0 or (generations and num_tokens > most):
                     break

@@ -82,7 +82,6 @@ def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return Imported(request.param, model, checkpoint, open_bundle(folder / "ours"))
 
 
-@torch.inference_mode()
 def read_config(folder: Path) -> WhisperConfig:
     return config_of(read_model(folder))
 
@@ -92,6 +91,7 @@ def config_of(checkpoint: Checkpoint) -> WhisperConfig:
     return checkpoint.config
 
 
+@torch.inference_mode()
 def test_log_probabilities_are_those_of_transformers(imported: Imported) -> None:
     random = np.random.default_rng(1)
     targets = [[START, *random.integers(0, VOCABULARY, NEW_TOKENS)] for _ in imported.features]

@@ -52,7 +52,7 @@ async def test_all_that_the_page_names_is_there(world: World) -> None:
 def test_it_is_small_and_brings_no_markup_of_its_own_into_texts() -> None:
     sources = [path.read_text(encoding="utf-8") for path in FILES]
     loaded = [path for path in FILES if path.parent.name != "messages" or path.name == "en.json"]
-    assert sum(path.stat().st_size for path in loaded) < 200_000
+    assert sum(path.stat().st_size for path in loaded) < 240_000
     for source in sources:
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", source

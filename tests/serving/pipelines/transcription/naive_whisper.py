@@ -108,8 +108,9 @@ class NaiveWhisper:
                 no_speech = float(np.exp(logp[len(prompt) - 1, audio.no_speech]))
             if len(written) == self.context // 2 or len(ids) == self.context:
                 break
-            token_id = int(self.allow(logp[-1], written).argmax())
-            logprobs.append(float(logp[-1, token_id]))
+            allowed = self.allow(logp[-1], written)
+            token_id = int(allowed.argmax())
+            logprobs.append(float(allowed[token_id] - np.logaddexp.reduce(allowed)))
             steps = [out.cross_attentions[layer][0, head, -1] for layer, head in ALIGNMENT_HEADS]
             attention.append(torch.stack(steps).numpy())
             if token_id == self.eos:
