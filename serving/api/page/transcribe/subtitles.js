@@ -21,7 +21,7 @@ const WRITERS = {
 // A text must not be taken for a line of times.
 const withoutArrows = (text) => text.replaceAll("-->", "->");
 
-// Of a cue's text https://www.w3.org/TR/webvtt1/ reads these characters as markup.
+// Of a cue's text WebVTT (W3C) reads these characters as markup.
 const escaped = (text) => text.replace(/[&<>]/g, (character) => ESCAPED[character]);
 
 const dropPictures = (name, value) => (name === "attention" ? undefined : value);
