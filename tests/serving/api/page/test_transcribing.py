@@ -265,7 +265,7 @@ async def test_the_microphone_is_recorded_and_can_be_played_from_any_word(
 
     assert page.at("recording-name").text.startswith("Recording.")
     [job] = scribe.jobs
-    assert 1.5 < len(job.samples) / 16_000 < 6 and np.abs(job.samples).max() > 1000
+    assert 1.5 < len(job.samples) / 16_000 < 60 and np.abs(job.samples).max() > 1000
     assert page.at("record").text.endswith("Record")
     page.until(lambda: page.run("return Number.isFinite(player.duration)"))
     page.all("#transcript .word")[1].click()

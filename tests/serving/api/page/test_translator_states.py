@@ -79,11 +79,23 @@ async def test_an_unreadable_glossary_shows_no_translation(driver: Chrome, serve
         assert page.at("translation").text == ""
 
 
+@asynccontextmanager
+async def new_tab(driver: Chrome) -> AsyncIterator[None]:
+    """Use a tab without a history: Chromium keeps the last 50 entries of each."""
+    before = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    try:
+        yield
+    finally:
+        driver.close()
+        driver.switch_to.window(before)
+
+
 async def test_the_address_follows_the_text_without_filling_the_history(
     driver: Chrome, serve: Serve
 ) -> None:
     page = Page(driver)
-    async with serve() as url:
+    async with serve() as url, new_tab(driver):
         page.open(url)
         entries = page.run("return history.length")
         page.choose("source", "en")
