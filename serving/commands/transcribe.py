@@ -62,7 +62,9 @@ _ADVICE = "`attendant pull whisper-base` fetches one"
 )
 @click.option("--language", help="What is spoken, e.g. fr.  [default: the model identifies it]")
 @click.option("--translate", "translates", is_flag=True, help="Write English, by the same model.")
-@click.option("--to", "target", metavar="CODE", help="Translate the transcript, e.g. into fr.")
+@click.option(
+    "--to", "translation_target", metavar="CODE", help="Translate the transcript, e.g. into fr."
+)
 @click.option(
     "--translator",
     type=click.Path(path_type=Path),
@@ -103,21 +105,21 @@ def transcribe(
 
     \b
     Examples:
-      attendant transcribe talk.mp3
+      attendant transcribe talk.mp3 --model build/bundles/whisper-base
       attendant transcribe talk.mp4 -o talk.srt
       attendant transcribe talk.mp3 --to fr -o talk.fr.vtt
-      attendant transcribe *.m4a -o transcripts/ --language de --prompt 'Aalen, Ulm, Göppingen.'
-      attendant transcribe long.wav --parallel --words --format json
+      attendant transcribe *.m4a -o transcripts/ --language fr --prompt 'Nantes, Rennes.'
+      attendant transcribe talk.mp4 --parallel --words --format json
     """
     from serving.audio.decoding import require_libraries
 
     end_quietly_with_the_reader()
-    if options["words"] and options["target"]:
+    if options["words"] and options["translation_target"]:
         raise click.UsageError("--words and --to: words of a translation have no times")
-    if translator is not None and options["target"] is None:
+    if translator is not None and options["translation_target"] is None:
         raise click.UsageError("--translator needs --to CODE")
     require_libraries()
-    places = _choose_places(files, output, format_name, options["target"])
+    places = _choose_places(files, output, format_name, options["translation_target"])
     config = engine_config(device)
     if not asyncio.run(_transcribe(model, config, options, translator, places)):
         sys.exit(2)
@@ -193,8 +195,8 @@ async def _transcribe(
         catalog = await stack.enter_async_context(open_model(path, config))
         [card] = catalog.local_cards
         model = await catalog.get_model(card.name, Task.TRANSCRIBE)
-        translators = _Translators(options["target"], translator, config, stack)
-        if options["target"] is not None:
+        translators = _Translators(options["translation_target"], translator, config, stack)
+        if options["translation_target"] is not None:
             translators.check(_written_language(card, options))
         bar = stack.enter_context(tqdm(unit=" s", disable=None, delay=_BAR_DELAY_SECONDS))
 
@@ -214,7 +216,7 @@ async def _transcribe(
                 continue
             if not result.segments:
                 click.echo(f"attendant: nobody speaks in {place.file}", err=True)
-            if options["target"] is not None:
+            if options["translation_target"] is not None:
                 source = "en" if options["translates"] else result.language
                 segments = await translators.translate(source, result.segments, place.file.name)
                 result = replace(result, segments=tuple(segments))

@@ -37,7 +37,7 @@ NOT_RUN = {
     r"attendant pull (?!--list)|OWNER/MODEL|serve firefox/": "fetches models",
     r"attendant (?:train|tune|lab zoo|lab ship) ": "trains: minutes to days",
     r"build/runs/transformer-en-fr|serve build/bundles/mine|load (?:\S*/)?own": "needs its result",
-    r"~/models/|faster-whisper-|whisper-small": "reads models of other projects",
+    r"~/models/(?:ggml|whisper)|faster-whisper-|whisper-small": "reads models of other projects",
     r"argos": "needs packages of Argos Translate, and a server of them",
     r"localhost:5000": "the same",
     r"venv attendant$|--find-links dist": "needs a wheel: tests/deploy/test_wheel.py",

@@ -104,6 +104,19 @@ def test_options_change_what_is_asked(bundle: Path, talk: Path) -> None:
         assert transcript("--temperature", "0", "--language", "fr", *options) != plain
 
 
+def test_the_model_that_is_chosen_need_not_write_the_language_of_the_translation(
+    talk: Path, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "bundles").mkdir()
+    (tmp_path / "build" / "bundles" / "whisper").symlink_to(bundle)
+    translator = tiny_bundle("transformer", tmp_path, Precision.FP32)
+    monkeypatch.chdir(tmp_path)
+    assert json.loads((bundle / "bundle.json").read_text())["target_languages"] == ["en"]
+    options = ("--temperature", "0", "--language", "en", "--to", "fr", "--translator", translator)
+    assert "the model is build/bundles/whisper" in run_well(*options, talk).stderr
+
+
 def test_in_parallel_what_nobody_says_is_not_heard(bundle: Path, beep: Path) -> None:
     result = run_well("--model", bundle, "--parallel", beep)
     assert result.stdout == ""
