@@ -22,8 +22,7 @@ from export.readers.common.weights import (
     read_weights,
 )
 from export.readers.common.whisper import (
-    KERNEL_SIZE,
-    convolution_source,
+    convolution_names,
     find_suppressed_tokens,
     read_speech_tokens,
     whisper_shapes,
@@ -152,12 +151,9 @@ def _find_alignment_heads(values: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _read_weights(config: WhisperConfig, tensors: StoredTensors) -> dict[str, WeightReader]:
-    dim, names = config.d_model, dict[Any, str | WeightSource]()
-    for number, in_dim in enumerate((config.audio.num_mels, dim)):
-        ours, theirs = f"encoder.convolutions.{number}", f"encoder.conv{number + 1}"
-        shape = (dim, in_dim, KERNEL_SIZE)
-        names[f"{ours}.weight"] = convolution_source(f"{theirs}.weight", shape)
-        names[f"{ours}.bias"] = f"{theirs}.bias"
+    names: dict[Any, str | WeightSource] = {
+        **convolution_names(config, "encoder.conv{number}.{part}")
+    }
     names["embedding.weight"] = "decoder.token_embedding.weight"
     for stack in STACKS:
         ours, theirs = f"{stack}.layers.*", f"{stack}.blocks.*"

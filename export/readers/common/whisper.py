@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer
 from export.readers.common.byte_level import byte_level_bpe
 from export.readers.common.pieces import using_library
 from export.readers.common.shapes import Shapes, transformer_shapes
-from export.readers.common.weights import Shape, TensorReference
+from export.readers.common.weights import TensorReference, WeightSource
 from models.architectures.whisper.config import WhisperConfig
 from models.conventions import Conventions
 from models.safetensors import Array
@@ -253,12 +253,22 @@ def whisper_shapes(config: WhisperConfig) -> Shapes:
     return shapes
 
 
-def convolution_source(name: str, shape: Shape) -> TensorReference:
-    """Return what reads a convolution [out, in, frames] as a linear layer of frames side by side.
+def convolution_names(config: WhisperConfig, theirs: str) -> dict[str, str | WeightSource]:
+    """Return the sources of the weights of both convolutions, which become linear layers of frames
+    side by side.
 
-    shape: theirs.
+    theirs: how they are named, with {number}, 1 or 2, and {part}, weight or bias. Their weights are
+        [out, in, frames].
     """
-    return TensorReference(name, shape=shape, change=_lay_frames_side_by_side)
+    names: dict[str, str | WeightSource] = {}
+    for number, in_dim in enumerate((config.audio.num_mels, config.d_model)):
+        ours, shape = f"encoder.convolutions.{number}", (config.d_model, in_dim, KERNEL_SIZE)
+        name = theirs.format(number=number + 1, part="weight")
+        names[f"{ours}.weight"] = TensorReference(
+            name, shape=shape, change=_lay_frames_side_by_side
+        )
+        names[f"{ours}.bias"] = theirs.format(number=number + 1, part="bias")
+    return names
 
 
 def _lay_frames_side_by_side(weight: Array) -> Array:

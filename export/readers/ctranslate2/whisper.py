@@ -25,10 +25,9 @@ from export.readers.common.weights import (
 )
 from export.readers.common.whisper import (
     END,
-    KERNEL_SIZE,
     SpeechTokens,
     add_times,
-    convolution_source,
+    convolution_names,
     find_suppressed_tokens,
     make_speech_tokenizer,
     read_speech_tokens,
@@ -202,12 +201,9 @@ class _WhisperReader:
             raise CheckpointError(self._path, error.problems) from None
 
     def _read_weights(self, config: Any) -> dict[str, WeightReader]:
-        dim, names = config.d_model, dict[Any, str | WeightSource]()
-        for number, in_dim in enumerate((config.audio.num_mels, dim)):
-            ours, theirs = f"encoder.convolutions.{number}", f"encoder/conv{number + 1}"
-            shape = (dim, in_dim, KERNEL_SIZE)
-            names[f"{ours}.weight"] = convolution_source(f"{theirs}/weight", shape)
-            names[f"{ours}.bias"] = f"{theirs}/bias"
+        names: dict[Any, str | WeightSource] = {
+            **convolution_names(config, "encoder/conv{number}/{part}")
+        }
         names["embedding.weight"] = "decoder/embeddings/weight"
         for stack in STACKS:
             names |= _stack_names(stack)

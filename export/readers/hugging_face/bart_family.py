@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.options import (
-    MOST_LAYERS,
     MOST_POSITIONS,
-    WIDEST,
     Options,
     merge_options,
 )
@@ -39,7 +37,7 @@ from export.readers.common.weights import (
     read_weights,
 )
 from export.readers.hugging_face.folder import UNTIED, Folder
-from export.readers.hugging_face.translators import Decoding
+from export.readers.hugging_face.translators import Decoding, read_stack_sizes
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions
 from models.safetensors import Array
@@ -149,30 +147,18 @@ def read_stacks(
 def _read_sizes(family: BartFamily, folder: Folder) -> dict[str, Any]:
     """Read the options that all families say in the same words."""
     options = folder.config
-    heads, ffn_dim = (
-        {stack: options.integer(f"{stack}_{name}") for stack in STACKS}
-        for name in ("attention_heads", "ffn_dim")
-    )
-    imported = {
-        name: sizes["encoder"]
-        for name, sizes in (("encoder_heads", heads), ("encoder_ffn_dim", ffn_dim))
-        if sizes["encoder"] != sizes["decoder"]
-    }
+    sizes = read_stack_sizes(options)
     num_positions = options.integer("max_position_embeddings", at_most=MOST_POSITIONS)
     scale = _read_embedding_scale(options, family.scales_embedding)
     return {
         "architecture": "transformer",
         "vocab_size": options.integer("vocab_size"),
-        "d_model": options.integer("d_model", at_most=WIDEST),
-        "num_heads": heads["decoder"],
-        "ffn_dim": ffn_dim["decoder"],
-        "encoder_layers": options.integer("encoder_layers", at_most=MOST_LAYERS),
-        "decoder_layers": options.integer("decoder_layers", at_most=MOST_LAYERS),
+        **sizes,
         "max_source_tokens": num_positions,
         "max_target_tokens": num_positions,
         "positions": {"kind": "learned"},
         "activation": read_activation(options, "activation_function", family.activation),
-        "imported": {"embedding_scale": scale, **imported},
+        "imported": {"embedding_scale": scale, **sizes["imported"]},
         "tied_embeddings": _is_tied(folder),
         "pad_id": options.integer("pad_token_id"),
     }

@@ -1,4 +1,4 @@
-"""What the families of translators have in common: language tokens, and decoding.
+"""What the families of encoder-decoders have in common: sizes, language tokens, and decoding.
 
 The token of a language stands before or after the source, or begins the target; each family decides
 it (see `models.conventions`). `generation_config.json` has the decoding; in older folders without
@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from export.readers.common.options import Options
+from export.readers.common.options import MOST_LAYERS, WIDEST, Options
+from export.readers.common.shapes import STACKS
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.generation_settings import (
     forced_eos,
@@ -28,6 +29,28 @@ M2M_TOKEN = r"__([a-z]{2,3})__"
 MBART_TOKEN = r"([a-z]{2}_[A-Z]{2})"  # en_XX
 MARIAN_TOKEN = r">>(\S+)<<"
 MADLAD_TOKEN = r"<2([a-z]{2,3}(?:_[A-Z][a-z]{3})?)>"  # <2en>, <2zh_Latn>
+
+
+def read_stack_sizes(options: Options) -> dict[str, Any]:
+    """Read the sizes of an encoder and a decoder by the names of BART's configuration. `imported`
+    has what the encoder has otherwise.
+    """
+    heads, ffn_dim = (
+        {stack: options.integer(f"{stack}_{name}") for stack in STACKS}
+        for name in ("attention_heads", "ffn_dim")
+    )
+    return {
+        "d_model": options.integer("d_model", at_most=WIDEST),
+        "num_heads": heads["decoder"],
+        "ffn_dim": ffn_dim["decoder"],
+        "encoder_layers": options.integer("encoder_layers", at_most=MOST_LAYERS),
+        "decoder_layers": options.integer("decoder_layers", at_most=MOST_LAYERS),
+        "imported": {
+            name: sizes["encoder"]
+            for name, sizes in (("encoder_heads", heads), ("encoder_ffn_dim", ffn_dim))
+            if sizes["encoder"] != sizes["decoder"]
+        },
+    }
 
 
 def read_language_tokens(folder: Folder, pattern: str) -> dict[str, int]:

@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from export.readers.common.options import (
-    MOST_LAYERS,
     MOST_POSITIONS,
-    WIDEST,
     Options,
     read_options,
     unused_notes,
@@ -22,11 +20,10 @@ from export.readers.common.shapes import (
 )
 from export.readers.common.weights import ZEROS, Names, Table, TensorReference, read_weights
 from export.readers.common.whisper import (
-    KERNEL_SIZE,
     TIME_STEP,
     SpeechTokens,
     add_times,
-    convolution_source,
+    convolution_names,
     read_speech_tokens,
     whisper_shapes,
 )
@@ -38,6 +35,7 @@ from export.readers.hugging_face.generation_settings import (
     refuse_unsupported,
 )
 from export.readers.hugging_face.tokenizers import Tokenizers, token_ids
+from export.readers.hugging_face.translators import read_stack_sizes
 from models.architectures.whisper.config import WhisperConfig
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions
@@ -73,27 +71,13 @@ def read_whisper(folder: Folder) -> Checkpoint:
 
 def _read_sizes(folder: Folder) -> dict[str, Any]:
     options = folder.config
-    heads, ffn_dim = (
-        {stack: options.integer(f"{stack}_{name}") for stack in STACKS}
-        for name in ("attention_heads", "ffn_dim")
-    )
-    imported = {
-        name: sizes["encoder"]
-        for name, sizes in (("encoder_heads", heads), ("encoder_ffn_dim", ffn_dim))
-        if sizes["encoder"] != sizes["decoder"]
-    }
     return {
         "architecture": "whisper",
         "vocab_size": options.integer("vocab_size"),
-        "d_model": options.integer("d_model", at_most=WIDEST),
-        "num_heads": heads["decoder"],
-        "ffn_dim": ffn_dim["decoder"],
-        "encoder_layers": options.integer("encoder_layers", at_most=MOST_LAYERS),
-        "decoder_layers": options.integer("decoder_layers", at_most=MOST_LAYERS),
+        **read_stack_sizes(options),
         "max_source_tokens": options.integer("max_source_positions", at_most=MOST_POSITIONS),
         "max_target_tokens": options.integer("max_target_positions", at_most=MOST_POSITIONS),
         "activation": read_activation(options, "activation_function", "gelu"),
-        "imported": imported,
     }
 
 
@@ -184,17 +168,12 @@ def _is_tied(folder: Folder) -> bool:
 
 
 def _list_names(config: WhisperConfig) -> Table:
-    dim, mels = config.d_model, config.audio.num_mels
     names: dict[Any, Any] = {**stack_names("model.")}
+    names |= convolution_names(config, "model.encoder.conv{number}.{part}")
     for stack in STACKS:
         names[f"{stack}.positions"] = f"model.{stack}.embed_positions"
     for attention in ("encoder.layers.*.self", "decoder.layers.*.self", "decoder.layers.*.cross"):
         names[f"{attention}_attention.key.bias"] = ZEROS
-    for number, channels in enumerate((mels, dim)):
-        ours, theirs = f"encoder.convolutions.{number}", f"model.encoder.conv{number + 1}"
-        shape = (dim, channels, KERNEL_SIZE)
-        names[f"{ours}.weight"] = convolution_source(f"{theirs}.weight", shape)
-        names[f"{ours}.bias"] = f"{theirs}.bias"
     vocabulary: Names = {
         "embedding.weight": TensorReference((WORDS, OUTPUT)),
         "target_embedding.weight": WORDS,
